@@ -100,6 +100,8 @@ constexpr KeySynonym kSynonyms[] = {
     {"evaluation_strategy", "train.eval_every", kCountsSteps},
     {"excess_length_strategy", "data.overlong", ""},
     {"experiment_name", "output_dir", ""},
+    {"expert_model_parallel_size", "mesh.expert", ""},
+    {"expert_parallel_size", "mesh.expert", ""},
     {"field_messages", "data.columns", "write data.columns: {messages: YOUR_FIELD}"},
     {"filter_groups.enable", "rl.dynamic_sampling", ""},
     {"flash_attention", "", kAttention},

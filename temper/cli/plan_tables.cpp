@@ -22,14 +22,18 @@ Json json_of(const plan::Parts& parts) {
 }
 
 Json json_of(const plan::MeshCost& c) {
-  Json out{
-      {"data", c.ranks.data},
-      {"fsdp", c.ranks.fsdp},
-      {"tensor", c.ranks.tensor},
-      {"fits", c.fits},
-      {"peak_bytes", c.memory.peak_bytes()},
-      {"parts", json_of(c.memory.peak().parts)},
-      {"sent_bytes", {{"data", c.data_bytes}, {"fsdp", c.fsdp_bytes}, {"tensor", c.tensor_bytes}}}};
+  Json out{{"data", c.ranks.data},
+           {"fsdp", c.ranks.fsdp},
+           {"tensor", c.ranks.tensor},
+           {"expert", c.ranks.expert},
+           {"fits", c.fits},
+           {"peak_bytes", c.memory.peak_bytes()},
+           {"parts", json_of(c.memory.peak().parts)},
+           {"sent_bytes",
+            {{"data", c.data_bytes},
+             {"fsdp", c.fsdp_bytes},
+             {"tensor", c.tensor_bytes},
+             {"expert", c.expert_bytes}}}};
   const auto add = [&](const char* name, const std::optional<double>& seconds) {
     if (seconds) out[name] = *seconds;
   };
@@ -112,6 +116,7 @@ void print_rates(std::ostream& out, std::span<const plan::LearningRate> rates) {
 void print_meshes(std::ostream& out, const plan::RunShape& run, const plan::Machine& machine,
                   std::span<const plan::MeshCost> meshes) {
   const double tokens = static_cast<double>(machine.step_tokens);
+  const bool mixture = run.policy.shape.experts > 0;
   const auto fitting = static_cast<size_t>(
       std::count_if(meshes.begin(), meshes.end(), [](const auto& c) { return c.fits; }));
   out << plan::counted(run.policy.shape.parameters()) << " parameters, "
@@ -121,8 +126,9 @@ void print_meshes(std::ostream& out, const plan::RunShape& run, const plan::Mach
              plan::step_flops(run, tokens, static_cast<double>(machine.sequence))))
       << " operations; " << fitting << " of " << meshes.size() << " meshes of " << machine.devices
       << " devices fit " << plan::megabytes(static_cast<double>(machine.memory)) << "\n\n"
-      << "  data  fsdp tensor    memory   weights gradients optimizer activations  sent: data      "
-         "fsdp    tensor   compute      sent  step at least  at most\n";
+      << "  data  fsdp tensor" << (mixture ? " expert" : "")
+      << "    memory   weights gradients optimizer activations  sent: data      fsdp    tensor"
+      << (mixture ? "    expert" : "") << "   compute      sent  step at least  at most\n";
   const auto part = [](const plan::MeshCost& c, const char* name) {
     for (const auto& [of, bytes] : c.memory.peak().parts)
       if (of == name) return plan::megabytes(static_cast<double>(bytes));
@@ -136,6 +142,7 @@ void print_meshes(std::ostream& out, const plan::RunShape& run, const plan::Mach
     column(6, c.ranks.data);
     column(6, c.ranks.fsdp);
     column(7, c.ranks.tensor);
+    if (mixture) column(7, c.ranks.expert);
     column(10, plan::megabytes(static_cast<double>(c.memory.peak_bytes())));
     column(10, part(c, "weights"));
     column(10, part(c, "gradients"));
@@ -144,6 +151,7 @@ void print_meshes(std::ostream& out, const plan::RunShape& run, const plan::Mach
     column(12, plan::megabytes(c.data_bytes));
     column(10, plan::megabytes(c.fsdp_bytes));
     column(10, plan::megabytes(c.tensor_bytes));
+    if (mixture) column(10, plan::megabytes(c.expert_bytes));
     column(10, seconds(c.compute));
     column(10, seconds(c.communication));
     column(15, seconds(c.overlapped));

@@ -195,6 +195,13 @@ class GlooGroup : public Group {
     std::vector<at::Tensor> tensors{tensor.detach()};
     wait(group_->recv(tensors, from, 0));
   }
+  void in_turn(at::Tensor& tensor, const std::function<void()>& add) override {
+    if (tensor.numel() == 0) return add();
+    if (rank_ > 0) receive(tensor, rank_ - 1);
+    add();
+    if (rank_ + 1 < size_) send(tensor, rank_ + 1);
+    broadcast(tensor, size_ - 1);
+  }
   void barrier() override { wait(group_->barrier()); }
 
  private:

@@ -51,6 +51,13 @@ void Group::broadcast(at::Tensor& tensor, int root) {
   all_reduce_sum(tensor);
 }
 
+void Group::in_turn(at::Tensor& tensor, const std::function<void()>& add) {
+  for (int root = 0; root < size(); ++root) {
+    if (rank() == root) add();
+    if (tensor.numel() > 0) broadcast(tensor, root);
+  }
+}
+
 void Group::send(const at::Tensor&, int) { throw RunError("this group sends nothing"); }
 void Group::receive(at::Tensor&, int) { throw RunError("this group receives nothing"); }
 

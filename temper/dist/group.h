@@ -43,6 +43,7 @@ class Group : public ops::Ranks {
   virtual void barrier() = 0;
   using Ranks::all_reduce_sum;
   void all_gather(const at::Tensor& part, at::Tensor& whole) override;
+  void in_turn(at::Tensor& tensor, const std::function<void()>& add) override;
   // part [n] becomes the sum over ranks of the `part`-th n elements of whole [size * n].
   virtual void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part);
   // The tensor of the rank `root` on all.

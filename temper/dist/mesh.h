@@ -24,9 +24,15 @@ struct Mesh {
   std::shared_ptr<Group> data_parallel;  // those with rows of their own: the axes data and fsdp
   std::shared_ptr<Group> data;           // those with the same part of the weights
   std::shared_ptr<Group> fsdp;           // those that share out the weights
-  std::shared_ptr<Group> tensor;         // those that compute the same rows
+  std::shared_ptr<Group> tensor;         // those that compute the same rows: tensor or expert
   std::shared_ptr<Group> model;      // those that have the whole model together: fsdp and tensor
   std::shared_ptr<PeerWatch> watch;  // heartbeats of the ranks of `world`; null: one rank
+  // What `tensor` divides: each rank has some of the experts and the rest whole, not a part of
+  // every layer.
+  bool by_expert = false;
+
+  // Ranks over which layers are divided, so that their sums have another order than on one.
+  int layer_parts() const { return by_expert ? 1 : tensor->size(); }
 
  private:
   explicit Mesh(std::shared_ptr<Group> group);

@@ -52,7 +52,8 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   const int ranks = static_cast<int>(all.size());
   const int data = static_cast<int>(section.data_ranks(ranks, where));
   if (ranks == 1) return Mesh();
-  const int fsdp = static_cast<int>(section.fsdp), tensor = static_cast<int>(section.tensor);
+  const int fsdp = static_cast<int>(section.fsdp);
+  const int tensor = static_cast<int>(section.tensor * section.expert);  // one of them is 1
   const int own = static_cast<int>(std::find(all.begin(), all.end(), rank_) - all.begin());
   const int d = own / (fsdp * tensor), f = own / tensor % fsdp, t = own % tensor;
   // `count` ranks from the place `first` in the mesh on, `step` places apart.
@@ -68,7 +69,8 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   Mesh mesh;
   const bool in_step = fsdp > 1, whole = tensor == 1;
   mesh.world = group("world", 0, 1, ranks, whole && in_step);
-  mesh.tensor = group("tensor", (d * fsdp + f) * tensor, 1, tensor);
+  mesh.by_expert = section.expert > 1;
+  mesh.tensor = group(mesh.by_expert ? "expert" : "tensor", (d * fsdp + f) * tensor, 1, tensor);
   mesh.data_parallel = whole
                            ? mesh.world
                            : gloo_->group(temper::str("rows/", t),

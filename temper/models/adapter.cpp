@@ -12,6 +12,7 @@
 #include "temper/models/adapter_parts.h"
 #include "temper/models/expert_adapters.h"
 #include "temper/models/model.h"
+#include "temper/nn/router.h"
 
 namespace temper::models {
 
@@ -21,7 +22,9 @@ std::vector<Target> linear_layers(nn::Module& model) {
                    [&](const std::string& path, nn::Linear& layer) {
                      if (path != kScorePath) layers.push_back({path, &layer});
                    },
-               .lm_head = [](const std::string&, nn::LmHead&) {}});
+               .lm_head = [](const std::string&, nn::LmHead&) {},
+               .router = [&](const std::string& path,
+                             nn::Router& router) { layers.push_back({path, &router, true}); }});
   return layers;
 }
 
@@ -70,22 +73,26 @@ void train_score(nn::Module& model) {
 void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config) {
   check_all_experts(model, targets);
   for (const Target& t : targets)
-    check<ConfigError>(!is_expert_layer(t.path) || (config.dropout == 0 && !config.dora), "`",
-                       t.path, "`: an adapter of a mixture's experts has ",
-                       config.dora ? "no magnitudes (DoRA)" : "no dropout",
-                       ", as in PEFT; leave it away, or gate_up_proj and down_proj out of "
-                       "adapter.target_modules");
+    check<ConfigError>(
+        !(t.is_router || is_expert_layer(t.path)) || (config.dropout == 0 && !config.dora), "`",
+        t.path, "`: an adapter of a mixture's ", t.is_router ? "router" : "experts", " has ",
+        config.dora ? "no magnitudes (DoRA)" : "no dropout", ", as in PEFT; leave it away, or ",
+        t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+        " out of adapter.target_modules");
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   uint64_t key = 0;
   for (const Target& t : targets)
-    t.layer->add_lora(config.rank, config.scale(), config.dropout, ++key, config.dora);
+    t.layer->add_lora(config.rank_of(t.path), config.scale_of(t.path), config.dropout, ++key,
+                      config.dora);
 }
 
 namespace {
 
 std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
-  const std::vector<Target> layers = adaptable_layers(model);
+  std::vector<Target> layers = adaptable_layers(model);
   if (names.size() == 1 && names[0] == "all-linear") return layers;
+  for (const Target& t : linear_layers(model))
+    if (t.is_router) layers.push_back(t);
   std::set<std::string> known;
   for (const Target& t : layers) known.insert(last_part(t.path));
   std::vector<Target> chosen;
@@ -143,9 +150,19 @@ at::Tensor initial_a(const nn::Linear& layer, const nn::Lora& lora, uint64_t see
 
 }  // namespace
 
-double LoraConfig::scale() const {
-  return alpha /
-         (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+void LoraConfig::join_gate_and_up() {
+  gate_up = {2 * rank, (rank_stabilized ? std::sqrt(2.0) : 2.0) * alpha};
+}
+
+int64_t LoraConfig::rank_of(const std::string& path) const {
+  return gate_up && is_expert_layer(path) && last_part(path) == "gate_up_proj" ? gate_up->rank
+                                                                               : rank;
+}
+
+double LoraConfig::scale_of(const std::string& path) const {
+  const auto of = static_cast<double>(rank_of(path));
+  const bool own = gate_up && is_expert_layer(path) && last_part(path) == "gate_up_proj";
+  return (own ? gate_up->alpha : alpha) / (rank_stabilized ? std::sqrt(of) : of);
 }
 
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
@@ -200,17 +217,19 @@ int freeze_adapter_copy(nn::Module& model, int from) {
                     [from](const Target& t) { return t.layer->adapter(from); }),
         "a model without an adapter has none to copy");
   int index = 0;
-  model.visit({.linear = [&](const std::string&, nn::Linear& layer) {  // heads count along
+  const auto copy = [&](const std::string&, nn::Linear& layer) {  // heads count along
     index = layer.add_frozen_copy(from);
-  }});
+  };
+  model.visit({.linear = copy, .router = copy});
   for (const WholeModule& m : whole_modules(model)) m.versions->add_frozen_copy(*m.weight, from);
   return index;
 }
 
 void remove_adapter_copy(nn::Module& model, int index) {
-  model.visit({.linear = [index](const std::string&, nn::Linear& layer) {
+  const auto remove = [index](const std::string&, nn::Linear& layer) {
     layer.remove_frozen_copy(index);
-  }});
+  };
+  model.visit({.linear = remove, .router = remove});
   for (const WholeModule& m : whole_modules(model)) m.versions->remove_frozen_copy(index);
 }
 

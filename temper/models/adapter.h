@@ -1,6 +1,7 @@
 // LoRA and DoRA adapters as PEFT keeps them: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,19 @@ struct LoraConfig {
   // either means both. A ScalarModel's head always trains.
   std::vector<std::string> modules_to_save{};
   bool tied = false;  // of a file: embeddings and head that were saved are one weight
-  double scale() const;
+  // Of a file: those of the experts' gate_up_proj, where they are others. PEFT makes one matrix of
+  // the adapters of gate_proj and up_proj, of twice their rank.
+  struct Size {
+    int64_t rank;
+    double alpha;
+    bool operator==(const Size&) const = default;
+  };
+  std::optional<Size> gate_up = {};
+  // gate_up is that of adapters of gate_proj and up_proj of this config, joined: of the same scale.
+  void join_gate_and_up();
+  // Of the layer at the path.
+  int64_t rank_of(const std::string& path) const;
+  double scale_of(const std::string& path) const;
 };
 
 // Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen but a ScalarModel's

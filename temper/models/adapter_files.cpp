@@ -18,6 +18,7 @@ namespace {
 const std::string kPrefix = "base_model.model.";
 const std::string kScoreTensor = kPrefix + "score.weight";
 const std::string kHeadTensor = kPrefix + "lm_head.weight";
+constexpr const char* kGateUpPattern = R"(.*\.gate_up_proj)";  // as PEFT writes it
 
 std::string matrix_name(const Target& t, const char* matrix) {
   return kPrefix + t.path + "." + matrix + ".weight";
@@ -25,6 +26,11 @@ std::string matrix_name(const Target& t, const char* matrix) {
 // PEFT leaves the parameter's own name out of the file.
 std::string magnitude_name(const Target& t) { return kPrefix + t.path + ".lora_magnitude_vector"; }
 std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
+
+// "mlp.gate" of "model.layers.0.mlp.gate".
+std::string parent_and_name(const std::string& path) {
+  return path.substr(path.rfind('.', path.rfind('.') - 1) + 1);
+}
 
 void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
           const std::string& directory) {
@@ -43,6 +49,21 @@ struct AdapterConfig {
   LoraConfig lora;
   std::vector<std::string> target_parameters;
 };
+
+// The value of a pattern of ranks or alphas, whose only key may mean the experts' gate_up_proj;
+// null without one.
+Json gate_up_pattern(const Json& json, const char* key, const std::string& path) {
+  if (!json.contains(key) || json[key].empty()) return nullptr;
+  const Json& pattern = json[key];
+  const bool fits = pattern.is_object() && pattern.size() == 1 &&
+                    pattern.begin().key().ends_with("gate_up_proj") &&
+                    pattern.begin().value().is_number() && pattern.begin().value() > 0;
+  check<ConfigError>(fits, path, ": `", key,
+                     "` is supported for the experts' gate_up_proj alone; expected one `r` and "
+                     "`lora_alpha` for all others");
+  return pattern.begin().value();
+}
+
 AdapterConfig read_config(const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";
   std::error_code none;
@@ -60,11 +81,6 @@ AdapterConfig read_config(const std::string& directory) {
     return json.contains(key) && json[key] != false && !json[key].is_null();
   };
   check<ConfigError>(!is_true("fan_in_fan_out"), path, ": `fan_in_fan_out` is not supported");
-  // One rank and one alpha for all: a pattern that were passed over would scale some layers
-  // wrongly.
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    check<ConfigError>(!json.contains(key) || json[key].empty(), path, ": `", key,
-                       "` is not supported; expected one `r` and `lora_alpha` for all");
   check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path,
                      ": `bias`: expected none");
   // Kinds that change the base's weights or the forward pass: these files alone do not say what the
@@ -93,6 +109,13 @@ AdapterConfig read_config(const std::string& directory) {
     config.dropout = json["lora_dropout"].get<double>();
   check<ConfigError>(config.dropout >= 0 && config.dropout < 1, path, ": `lora_dropout`: found ",
                      config.dropout, ", expected at least 0 and below 1");
+  const Json gate_up_rank = gate_up_pattern(json, "rank_pattern", path),
+             gate_up_alpha = gate_up_pattern(json, "alpha_pattern", path);
+  check<ConfigError>(gate_up_rank.is_null() || gate_up_rank.is_number_integer(), path,
+                     ": `rank_pattern`: expected an integer");
+  if (!gate_up_rank.is_null() || !gate_up_alpha.is_null())
+    config.gate_up = {gate_up_rank.is_null() ? config.rank : gate_up_rank.get<int64_t>(),
+                      gate_up_alpha.is_null() ? config.alpha : gate_up_alpha.get<double>()};
   config.rank_stabilized = is_true("use_rslora");
   config.dora = is_true("use_dora");
   config.tied = is_true("ensure_weight_tying");
@@ -136,10 +159,12 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   TensorMap tensors = std::filesystem::exists(weights)
                           ? read_safetensors(weights)
                           : read_torch_file(directory + "/adapter_model.bin");
-  divide_expert_adapters(tensors, linear_layers(model), target_parameters, kPrefix, directory);
+  const std::vector<Target> layers = linear_layers(model);
+  if (join_single_adapters(tensors, layers, kPrefix, directory)) config.join_gate_and_up();
+  divide_expert_adapters(tensors, layers, target_parameters, kPrefix, directory);
   std::vector<Target> targets;
   config.target_modules.clear();
-  for (const Target& t : linear_layers(model))
+  for (const Target& t : layers)
     if (tensors.contains(matrix_name(t, "lora_A"))) targets.push_back(t);
   std::set<std::string> names;
   for (const Target& t : targets) names.insert(last_part(t.path));
@@ -183,17 +208,19 @@ SafetensorsMetadata base_format(nn::Module& model) {
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory, int adapter) {
   TensorMap tensors;
-  std::set<std::string> names;
+  std::set<std::string> names, parameters;
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(adapter);
     if (!lora) continue;
-    if (!is_expert_layer(t.path)) names.insert(last_part(t.path));
+    if (t.is_router) parameters.insert(parent_and_name(t.path) + ".weight");
+    if (!t.is_router && !is_expert_layer(t.path)) names.insert(last_part(t.path));
     tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
     tensors[matrix_name(t, "lora_B")] = whole_view(lora->lora_B.weight);
     if (lora->lora_magnitude_vector)
       tensors[magnitude_name(t)] = whole_view(lora->lora_magnitude_vector->weight);
   }
-  const std::vector<std::string> parameters = join_expert_adapters(tensors, kPrefix);
+  for (std::string& name : join_expert_adapters(tensors, kPrefix))
+    parameters.insert(std::move(name));
   Json whole = Json::array();
   for (const WholeModule& m : whole_modules(model)) {
     if (adapter != 0 || !m.versions->replaced()) continue;
@@ -225,6 +252,10 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
                {"init_lora_weights", true},
                {"modules_to_save", whole.empty() ? Json() : whole}};
   if (!parameters.empty()) json["target_parameters"] = parameters;
+  if (config.gate_up) {
+    json["rank_pattern"] = {{kGateUpPattern, config.gate_up->rank}};
+    json["alpha_pattern"] = {{kGateUpPattern, config.gate_up->alpha}};
+  }
   if (names.empty()) json["target_modules"] = nullptr;
   if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");

@@ -12,9 +12,10 @@ namespace temper::models {
 struct Target {
   std::string path;  // "model.layers.0.self_attn.q_proj"
   nn::Linear* layer;
+  bool is_router = false;
 };
-// Every linear layer but the heads, as PEFT's all-linear: that of a sequence classifier trains
-// whole beside the low-rank matrices.
+// Every linear layer but the heads: that of a sequence classifier trains whole beside the low-rank
+// matrices.
 std::vector<Target> linear_layers(nn::Module& model);
 
 // A module that an adapter may bring whole: the embeddings, or a head of its own.

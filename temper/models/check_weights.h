@@ -20,8 +20,8 @@ struct StoredWeights {
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 
-// Throws ConfigError that begins with `key` where so many ranks of tensor parallelism cannot divide
-// the model of the directory, kept as `storage` says. Only headers are read.
+// Throws ConfigError that begins with `key` where so many ranks that compute the same rows cannot
+// divide the model of the directory, kept and divided as `storage` says. Only headers are read.
 void check_divisible(const std::string& directory, const Storage& storage, int ranks,
                      const std::string& key);
 

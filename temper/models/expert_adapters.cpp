@@ -74,6 +74,67 @@ void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layer
   }
 }
 
+namespace {
+
+// A file's name as the model has it: Mixtral's module and layers had others in transformers 4.
+std::string own_name(std::string name) {
+  const std::pair<const char*, const char*> parts[] = {{".block_sparse_moe.", ".mlp."},
+                                                       {".w1.lora_", ".gate_proj.lora_"},
+                                                       {".w3.lora_", ".up_proj.lora_"},
+                                                       {".w2.lora_", ".down_proj.lora_"}};
+  for (const auto& [from, to] : parts)
+    if (const size_t at = name.find(from); at != name.npos)
+      name.replace(at, std::string(from).size(), to);
+  return name;
+}
+
+at::Tensor joined_matrices(const at::Tensor& gate, const at::Tensor& up, bool is_a) {
+  if (is_a) return at::cat({gate, up});
+  at::Tensor out = at::zeros({gate.size(0) + up.size(0), gate.size(1) + up.size(1)});
+  out.narrow(0, 0, gate.size(0)).narrow(1, 0, gate.size(1)).copy_(gate);
+  out.narrow(0, gate.size(0), up.size(0)).narrow(1, gate.size(1), up.size(1)).copy_(up);
+  return out;
+}
+
+}  // namespace
+
+bool join_single_adapters(TensorMap& tensors, const std::vector<Target>& layers,
+                          const std::string& prefix, const std::string& directory) {
+  const std::map<std::string, int64_t> modules = expert_modules(layers);
+  const auto in_mixture = [&](const std::string& name) {
+    return std::any_of(modules.begin(), modules.end(), [&](const auto& module) {
+      const std::string& experts = module.first;
+      return name.starts_with(prefix + experts.substr(0, experts.rfind('.') + 1));
+    });
+  };
+  TensorMap own;
+  for (auto& [name, view] : tensors) {
+    const std::string renamed = own_name(name);
+    own[in_mixture(renamed) ? renamed : name] = std::move(view);
+  }
+  tensors = std::move(own);
+  bool any = false;
+  for (const auto& [module, experts] : modules)
+    for (int64_t e = 0; e < experts; ++e)
+      for (const char* matrix : kMatrices) {
+        const std::string stem = prefix + module + "." + std::to_string(e) + ".";
+        const auto gate = tensors.find(stem + "gate_proj." + matrix),
+                   up = tensors.find(stem + "up_proj." + matrix);
+        if (gate == tensors.end() && up == tensors.end()) continue;
+        const auto& found = gate == tensors.end() ? up : gate;
+        const bool both = gate != tensors.end() && up != tensors.end() &&
+                          gate->second.shape.size() == 2 && gate->second.shape == up->second.shape;
+        check<ConfigError>(both, directory, ": ", found->first,
+                           ": expected gate_proj and up_proj of the same shape for each expert");
+        tensors[stem + kInner + "." + matrix] = to_view(
+            joined_matrices(value_of(gate->second), value_of(up->second), matrix == kMatrices[0]));
+        tensors.erase(gate);
+        tensors.erase(up);
+        any = true;
+      }
+  return any;
+}
+
 std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix) {
   // By module and projection: the matrices of each expert.
   std::map<std::string, std::map<std::string, std::map<size_t, TensorView>>> found;
@@ -119,8 +180,8 @@ std::vector<Target> adaptable_layers(nn::Module& model) {
   if (expert_modules(layers).empty()) return layers;
   std::erase_if(layers, [](const Target& t) {
     const std::string name = last_part(t.path);
-    return !is_expert_layer(t.path) &&
-           (name == "gate_proj" || name == "up_proj" || name == "down_proj");
+    return t.is_router || (!is_expert_layer(t.path) &&
+                           (name == "gate_proj" || name == "up_proj" || name == "down_proj"));
   });
   return layers;
 }

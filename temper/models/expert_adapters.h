@@ -20,12 +20,18 @@ bool is_expert_layer(const std::string& path);
 void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layers,
                             const std::vector<std::string>& parameters, const std::string& prefix,
                             const std::string& directory);
-// The inverse. Gives target_parameters: "mlp.experts.gate_up_proj", ...
+// The same of single experts' files, which PEFT wrote with transformers 4: matrices of gate_proj
+// and up_proj (Mixtral's w1 and w3) become those of gate_up_proj as PEFT joins them: A [2 rank, in]
+// of both, and B with a block for each. Gives whether there are any. Throws ConfigError where one
+// of the two is missing.
+bool join_single_adapters(TensorMap& tensors, const std::vector<Target>& layers,
+                          const std::string& prefix, const std::string& directory);
+// The inverse of divide_expert_adapters. Gives target_parameters: "mlp.experts.gate_up_proj", ...
 std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix);
 
-// linear_layers(), in a mixture without the MLPs that are no experts: where a model has experts
-// PEFT takes gate_proj, up_proj and down_proj for theirs, so that its files have no place for
-// others.
+// linear_layers(), in a mixture without its routers and the MLPs that are no experts: where a model
+// has experts PEFT takes gate_proj, up_proj and down_proj for theirs, so that its files have no
+// place for others.
 std::vector<Target> adaptable_layers(nn::Module& model);
 
 // Throws ConfigError where the targets hold some of a layer's experts, but not all of them.

@@ -57,6 +57,8 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
 }
 
 void set_from_view(nn::Parameter& parameter, const TensorView& view) {
+  if (parameter.is_elsewhere())
+    return parameter.set_value(at::empty(parameter.shape(), at::kFloat));
   if (view.make) return set_from_view(parameter, view.make());
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
@@ -99,8 +101,11 @@ class Filling {
     TensorMap& tensors = from_.tensors;
     if (nf4_.contains(name)) {
       const Nf4Tensor tensor = take_bitsandbytes(tensors, name, from_.directory);
-      if (tensor.shape != parameter.shape()) return shape_mismatch(tensor.shape, parameter);
-      set_from_nf4(parameter, tensor);
+      if (tensor.shape != parameter.whole_shape()) return shape_mismatch(tensor.shape, parameter);
+      if (parameter.is_elsewhere())
+        parameter.set_value(at::empty(parameter.shape(), at::kFloat));
+      else
+        set_from_nf4(parameter, tensor);
       return "";
     }
     const TensorView view = std::move(tensors.at(name));
@@ -174,7 +179,8 @@ void fill(nn::Module& model, CheckpointTensors& from, Filling& filling, const st
   filling.keep();
 }
 
-constexpr const char* kTensorKeys = "tensor parallelism (mesh.tensor, roles.tensor)";
+constexpr const char *kTensorKeys = "tensor parallelism (mesh.tensor, roles.tensor)",
+                     *kExpertKey = "mesh.expert";
 
 void check_not_quantized(const std::string& directory, const TensorMap& tensors,
                          const Storage& storage, const std::string& key) {
@@ -199,6 +205,10 @@ class FutureGroup : public dist::Group {
 
 void split_model(nn::Module& model, const CheckpointTensors& from, const Storage& storage) {
   if (!storage.tensor || storage.tensor->size() == 1) return;
+  if (storage.by_expert) {  // a model without experts stays whole
+    split_experts(model, storage.tensor, kExpertKey, from.directory + "/config.json");
+    return;
+  }
   check_not_quantized(from.directory, from.tensors, storage, kTensorKeys);
   split(model, family_of(from.config), storage.tensor, kTensorKeys,
         from.directory + "/config.json");
@@ -209,11 +219,18 @@ void split_model(nn::Module& model, const CheckpointTensors& from, const Storage
 void check_divisible(const std::string& directory, const Storage& storage, int ranks,
                      const std::string& key) {
   if (ranks == 1) return;
-  check_not_quantized(directory, read_weights(directory), storage, key);
   const HfConfig config = HfConfig::load(directory);
   const std::unique_ptr<CausalLM> model = make_model(config);
-  split(*model, family_of(config), std::make_shared<FutureGroup>(ranks), key,
-        directory + "/config.json");
+  const auto group = std::make_shared<FutureGroup>(ranks);
+  const std::string where = directory + "/config.json";
+  if (storage.by_expert) {
+    const bool any = split_experts(*model, group, key, where);
+    check<ConfigError>(any, key, ": models of type ", config.model_type(), " have no experts (",
+                       where, "); expected 1");
+    return;
+  }
+  check_not_quantized(directory, read_weights(directory), storage, key);
+  split(*model, family_of(config), group, key, where);
 }
 
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {

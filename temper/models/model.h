@@ -99,8 +99,10 @@ struct Storage {
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
   // Attention rounds keys and values to it, in every forward pass.
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
-  // The ranks that compute the same rows, each with its part of every layer; null: none.
+  // The ranks that compute the same rows, each with its part of every layer or, by_expert, with
+  // some of the experts; null: none.
   std::shared_ptr<dist::Group> tensor = nullptr;
+  bool by_expert = false;
   // Where all weights lie.
   at::Device device = chosen_device();
 };

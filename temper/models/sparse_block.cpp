@@ -101,7 +101,7 @@ SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& 
 }
 
 at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& context) {
-  const at::Tensor h = ops::materialize(x), logits = router.logits(h);
+  const at::Tensor h = ops::materialize(x), logits = router.logits(h, context);
   const ops::Routing routing = router.route(logits);
   const ops::ExpertRows rows = ops::rows_by_expert(routing.expert, router.spec.experts);
   at::Tensor y = experts.forward(h, routing.weight, rows, context);

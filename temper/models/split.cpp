@@ -3,6 +3,7 @@
 #include "temper/base/error.h"
 #include "temper/models/head.h"
 #include "temper/nn/blocks.h"
+#include "temper/nn/experts.h"
 #include "temper/nn/state_layers.h"
 
 namespace temper::models {
@@ -47,6 +48,19 @@ void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::
                           nn::StateLayer& layer) { layer.split(tensor, key + ": " + where); }});
   check<ConfigError>(any, key, ": models of type ", family.model_type,
                      " have no rules of how their layers split; expected 1");
+}
+
+bool split_experts(nn::Module& model, const std::shared_ptr<dist::Group>& ranks,
+                   const std::string& key, const std::string& where) {
+  bool any = false;
+  model.visit({.experts = [&](const std::string& path, nn::Experts& experts) {
+    any = true;
+    check<ConfigError>(experts.size() % static_cast<size_t>(ranks->size()) == 0, key, ": ",
+                       ranks->size(), " ranks do not divide the ", experts.size(), " experts of `",
+                       path, "` (", where, ")");
+    experts.divide(ranks);
+  }});
+  return any;
 }
 
 }  // namespace temper::models

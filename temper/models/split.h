@@ -1,5 +1,6 @@
-// Tensor parallelism (Shoeybi et al., arXiv 1909.08053): ranks that compute the same rows, each
-// with its part of every layer, as the table at the family's foot says.
+// Ranks that compute the same rows. Tensor parallelism (Shoeybi et al., arXiv 1909.08053): each has
+// its part of every layer, as the table at the family's foot says. Expert parallelism (Lepikhin et
+// al., arXiv 2006.16668): each has some of the experts of every layer, and the rest whole.
 #pragma once
 
 #include <memory>
@@ -16,5 +17,8 @@ namespace temper::models {
 // divide.
 void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::Group>& tensor,
            const std::string& key, const std::string& where);
+// The same by experts. Gives whether the model has any.
+bool split_experts(nn::Module& model, const std::shared_ptr<dist::Group>& ranks,
+                   const std::string& key, const std::string& where);
 
 }  // namespace temper::models

@@ -47,20 +47,41 @@ Experts::Experts(Module& parent, std::string name, const ExpertsConfig& c)
   for (int64_t i = 0; i < c.count; ++i) emplace(c);
 }
 
+void Experts::divide(std::shared_ptr<dist::Group> group) {
+  const int64_t count = std::ssize(*this), ranks = group->size();
+  check<ConfigError>(count % ranks == 0, count, " is not divisible by ", ranks);
+  for (int64_t e = 0; e < count; ++e) {
+    Expert& expert = (*this)[static_cast<size_t>(e)];
+    const int owner = static_cast<int>(e / (count / ranks));
+    expert.gate_up_proj.give_to(owner, group);
+    expert.down_proj.give_to(owner, group);
+  }
+  group_ = std::move(group);
+}
+
+void Experts::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.experts) visitor.experts(path, *this);
+}
+
 at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& weight,
-                            const ops::ExpertRows& rows, const Context& context) {
+                            const ops::ExpertRows& of_all, const Context& context) {
+  const int64_t own = group_ ? std::ssize(*this) / group_->size() : 0;
+  const ops::ExpertRows of_own =
+      group_ ? ops::rows_of_experts(of_all, group_->rank() * own, own) : ops::ExpertRows();
+  const ops::ExpertRows& rows = group_ ? of_own : of_all;
   std::vector<Linear*> gate_up, down;
   for (const int64_t expert : rows.experts) {
     Expert& chosen = (*this)[static_cast<size_t>(expert)];
     gate_up.push_back(&chosen.gate_up_proj);
     down.push_back(&chosen.down_proj);
   }
-  if (gate_up.empty()) return at::zeros_like(x);
-  const at::Tensor inner = project_groups(ops::GroupedInput::select(x, rows.token), rows.offsets,
-                                          gate_up, context),
+  if (gate_up.empty())
+    return group_ ? ops::combine(ops::no_rows(x, group_), weight, rows, group_) : at::zeros_like(x);
+  const at::Tensor inner = project_groups(ops::GroupedInput::select(x, rows.token, group_),
+                                          rows.offsets, gate_up, context),
                    outer = project_groups(ops::GroupedInput::gated(inner, unit_), rows.offsets,
                                           down, context);
-  return ops::combine(outer, weight, rows);
+  return ops::combine(outer, weight, rows, group_);
 }
 
 }  // namespace temper::nn

@@ -32,12 +32,22 @@ class Experts : public ModuleList<Expert> {
  public:
   Experts(Module& parent, std::string name, const ExpertsConfig& config);
 
+  // Before they have values: each rank of the group has as many of them, the first rank the first
+  // ones. All ranks run the same rows, and get the bits of one rank with all experts. Throws
+  // ConfigError where the ranks do not divide them.
+  void divide(std::shared_ptr<dist::Group> group);
+
   // x [N, hidden] to the same: Σ over a token's experts of weight · expert(x), by ascending expert.
+  // `rows` are those of all experts.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const ops::ExpertRows& rows,
                      const Context& context);
 
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
+
  private:
   ops::GatedUnit unit_;
+  std::shared_ptr<dist::Group> group_;  // whose ranks have some of the experts each; null: none
 };
 
 }  // namespace temper::nn

@@ -10,8 +10,10 @@ namespace temper::nn {
 
 class Attention;
 class Embedding;
+class Experts;
 class Linear;
 class LmHead;
+class Router;
 class StateLayer;
 
 // A function for each kind of layer; layers of a kind whose function is empty are passed over.
@@ -23,6 +25,9 @@ struct LayerVisitor {
   std::function<void(const std::string& path, Embedding&)> embedding;
   std::function<void(const std::string& path, Attention&)> attention;
   std::function<void(const std::string& path, StateLayer&)> state_layer;
+  std::function<void(const std::string& path, Experts&)> experts;
+  // Which is none of those that `linear` is called for.
+  std::function<void(const std::string& path, Router&)> router;
 };
 
 }  // namespace temper::nn

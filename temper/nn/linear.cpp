@@ -64,6 +64,13 @@ void Linear::split(LinearSplit how, std::shared_ptr<dist::Group> group) {
     bias->set_gradient_is_partial();  // the first rank alone adds it
 }
 
+void Linear::give_to(int owner, std::shared_ptr<dist::Group> group) {
+  owner_ = owner;
+  group_ = group;
+  weight.give_to(owner, group);
+  if (bias) bias->give_to(owner, std::move(group));
+}
+
 bool Linear::adds_bias() const {
   return bias && (split_ != LinearSplit::kRows || group_->rank() == 0);
 }
@@ -123,6 +130,8 @@ std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scal
                                         uint64_t key, bool dora) const {
   auto lora = std::make_unique<Lora>(owner, in(), out(), rank, scale, dropout, key, dora);
   lora->each_parameter([&](const char*, Parameter& p) { p.set_device(weight.device()); });
+  if (owner_ >= 0)
+    lora->each_parameter([&](const char*, Parameter& p) { p.give_to(owner_, group_); });
   if (split_ == LinearSplit::kNone) return lora;
   const bool columns = split_ == LinearSplit::kColumns;
   if (columns)
@@ -143,7 +152,7 @@ int Linear::add_frozen_copy(int from) {
   const Lora* const original = adapter(from);
   FrozenCopy copy;
   if (original) {
-    const int64_t rank = original->lora_A.weight.shape()[0];
+    const int64_t rank = original->lora_A.weight.whole_shape()[0];
     copy.owner = std::make_unique<Module>(*this, Module::Unlisted());
     copy.lora = make_lora(*copy.owner, rank, original->scale, 0, original->key,
                           original->lora_magnitude_vector.has_value());
@@ -181,6 +190,7 @@ Lora* Linear::adapter(int index) {
 void Linear::merge_lora() {
   if (!lora_) return;
   check(copies_.empty(), "an adapter that has frozen copies is not merged");
+  if (weight.is_elsewhere()) return remove_lora();
   using ops::WeightFormat;
   const at::Tensor merged = lora_->merged(weight);
   if (ops::is_quantized(weight.format())) weight.set_format(WeightFormat::kFloat32);

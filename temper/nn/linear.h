@@ -37,6 +37,9 @@ class Linear : public Module {
   // Before the layer has values: this rank keeps its part. Throws ConfigError where it does not
   // divide.
   void split(LinearSplit how, std::shared_ptr<dist::Group> group);
+  // Before the layer has values: that rank of the group has all of it, with the adapters that it
+  // gets, and the others nothing (Parameter::give_to).
+  void give_to(int owner, std::shared_ptr<dist::Group> group);
 
   // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
   // A magnitude (`dora`) has no value until it is set.
@@ -94,6 +97,7 @@ class Linear : public Module {
   LinearSplit split_ = LinearSplit::kNone;
   bool rows_are_tokens_ = true;
   std::shared_ptr<dist::Group> group_;  // null: the layer is whole
+  int owner_ = -1;                      // the rank of the group that has all of it; -1: none
 };
 
 // A vocabulary head with a weight of its own, which an adapter may replace.

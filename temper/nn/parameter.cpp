@@ -14,7 +14,7 @@ Parameter::Parameter(Module& owner, std::string name, std::vector<int64_t> shape
 }
 
 void Parameter::set_format(ops::WeightFormat format) {
-  if (format == stored_.format()) return;
+  if (format == stored_.format() || (ops::is_quantized(format) && is_elsewhere())) return;
   check(!ops::is_quantized(format) || shape_.size() == 2, "only matrices are quantized");
   const bool had = has_value();
   const at::Tensor value = had ? float_value() : at::Tensor();
@@ -45,12 +45,26 @@ void Parameter::split(int64_t dim, std::shared_ptr<dist::Group> tensor,
   part_.placement = std::move(placement);
 }
 
+void Parameter::give_to(int owner, std::shared_ptr<dist::Group> tensor) {
+  check(!has_value() && !part_.placement, "a parameter is given to a rank before it has a value");
+  auto placement = std::make_shared<Placement>();
+  placement->whole_shape = shape_;
+  placement->tensor = std::move(tensor);
+  placement->owner = owner;
+  if (placement->elsewhere()) {
+    shape_[0] = 0;
+    if (ops::is_quantized(format())) stored_.set_format(ops::WeightFormat::kFloat32);
+  }
+  part_.placement = std::move(placement);
+}
+
 void Parameter::shard(const ShardUnit& unit, Placement placement, at::Tensor kept,
                       at::Tensor value) {
   placement.whole_shape = whole_shape();
   if (part_.placement) {
     placement.tensor = part_.placement->tensor;
     placement.dim = part_.placement->dim;
+    placement.owner = part_.placement->owner;
     placement.joined = part_.placement->joined;
   }
   part_.placement = std::make_shared<Placement>(std::move(placement));

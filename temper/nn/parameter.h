@@ -86,6 +86,11 @@ class Parameter {
   // Before it has a value: its dimension `dim` is divided evenly among the ranks of the group, or
   // each of several that are joined along it (Placement::joined).
   void split(int64_t dim, std::shared_ptr<dist::Group> tensor, std::vector<int64_t> joined = {});
+  // Before it has a value: that rank of the group has all of it. On the others it is empty, [0,
+  // ..], and is not quantized.
+  void give_to(int owner, std::shared_ptr<dist::Group> tensor);
+  // Whether another rank has it: nothing is computed with it here.
+  bool is_elsewhere() const { return part_.placement && part_.placement->elsewhere(); }
   // FSDP (unit.h): `kept` is this rank's part of the value, flat, and `value` a tensor whose memory
   // the unit gives it while it is gathered. Of a quantized parameter `kept` is undefined.
   void shard(const ShardUnit& unit, Placement placement, at::Tensor kept, at::Tensor value);

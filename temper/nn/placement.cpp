@@ -10,7 +10,9 @@ namespace temper::nn {
 at::Tensor Placement::part(const at::Tensor& whole) const {
   const at::NoGradGuard no_grad;
   at::Tensor mine = whole;
-  if (tensor && joined.empty()) {
+  if (owner >= 0) {
+    if (elsewhere()) mine = mine.narrow(0, 0, 0);
+  } else if (tensor && joined.empty()) {
     const int64_t count = whole.size(dim) / tensor->size();
     mine = mine.narrow(dim, tensor->rank() * count, count);
   } else if (tensor) {
@@ -30,6 +32,14 @@ at::Tensor Placement::part(const at::Tensor& whole) const {
 }
 
 void Placement::each_run(const Run& run) const {
+  const auto r = static_cast<size_t>(fsdp ? fsdp->rank() : 0);
+  if (owner >= 0) {
+    int64_t size = elsewhere() ? 0 : 1;
+    for (const int64_t extent : whole_shape) size *= extent;
+    const int64_t begin = fsdp ? bounds[r] : 0, end = fsdp ? bounds[r + 1] : size;
+    if (begin < end) run(0, begin, end - begin);
+    return;
+  }
   int64_t rows = 1, whole_row = 1;  // of the dimension and those after it
   for (size_t d = 0; d < whole_shape.size(); ++d)
     (tensor && d < static_cast<size_t>(dim) ? rows : whole_row) *= whole_shape[d];
@@ -47,7 +57,6 @@ void Placement::each_run(const Run& run) const {
     whole_begin += whole_count;
     mine_begin += count;
   }
-  const auto r = static_cast<size_t>(fsdp ? fsdp->rank() : 0);
   const int64_t begin = fsdp ? bounds[r] : 0, end = fsdp ? bounds[r + 1] : rows * row;
   for (int64_t i = begin; i < end;) {
     const int64_t row_begin = i / row * row;
@@ -59,27 +68,43 @@ void Placement::each_run(const Run& run) const {
   }
 }
 
+at::Tensor Placement::of_fsdp(const at::Tensor& part) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor mine = part.contiguous();
+  if (!fsdp) return mine;
+  std::vector<int64_t> shape = whole_shape;
+  if (owner < 0 && tensor) shape[static_cast<size_t>(dim)] /= tensor->size();
+  if (elsewhere()) shape[0] = 0;
+  int64_t longest = 0;
+  for (size_t r = 0; r + 1 < bounds.size(); ++r)
+    longest = std::max(longest, bounds[r + 1] - bounds[r]);
+  if (longest == 0) return mine.view(shape);
+  at::Tensor padded = at::zeros({longest}, part.options()),
+             all = at::empty({fsdp->size() * longest}, part.options());
+  padded.narrow(0, 0, part.numel()).copy_(part.view({-1}));
+  fsdp->all_gather(padded, all);
+  mine = at::empty({bounds.back()}, part.options());
+  for (size_t r = 0; r + 1 < bounds.size(); ++r)
+    mine.narrow(0, bounds[r], bounds[r + 1] - bounds[r])
+        .copy_(all.narrow(0, static_cast<int64_t>(r) * longest, bounds[r + 1] - bounds[r]));
+  return mine.view(shape);
+}
+
+at::Tensor Placement::from_owner(const at::Tensor& held, const std::vector<int64_t>& shape) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor whole = elsewhere() ? at::empty(shape, held.options()) : held.contiguous();
+  tensor->broadcast(whole, owner);
+  return whole;
+}
+
 at::Tensor Placement::whole(const at::Tensor& part) const {
   const at::NoGradGuard no_grad;
-  std::vector<int64_t> shape = whole_shape;
-  const auto dim_index = static_cast<size_t>(dim);
-  if (tensor) shape[dim_index] /= tensor->size();
-  at::Tensor mine = part.contiguous();
-  if (fsdp) {
-    int64_t longest = 0;
-    for (size_t r = 0; r + 1 < bounds.size(); ++r)
-      longest = std::max(longest, bounds[r + 1] - bounds[r]);
-    at::Tensor padded = at::zeros({longest}, part.options()),
-               all = at::empty({fsdp->size() * longest}, part.options());
-    padded.narrow(0, 0, part.numel()).copy_(part.view({-1}));
-    fsdp->all_gather(padded, all);
-    mine = at::empty({bounds.back()}, part.options());
-    for (size_t r = 0; r + 1 < bounds.size(); ++r)
-      mine.narrow(0, bounds[r], bounds[r + 1] - bounds[r])
-          .copy_(all.narrow(0, static_cast<int64_t>(r) * longest, bounds[r + 1] - bounds[r]));
-    mine = mine.view(shape);
-  }
+  const at::Tensor mine = of_fsdp(part);
   if (!tensor) return mine;
+  if (owner >= 0) return from_owner(mine, whole_shape);
+  const auto dim_index = static_cast<size_t>(dim);
+  std::vector<int64_t> shape = whole_shape;
+  shape[dim_index] /= tensor->size();
   at::Tensor all = at::empty({tensor->size() * mine.numel()}, part.options());
   tensor->all_gather(mine.view({-1}), all);
   std::vector<int64_t> mine_of_each = joined.empty() ? std::vector{whole_shape[dim_index]} : joined;

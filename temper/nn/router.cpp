@@ -3,15 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "temper/ops/linear.h"
-
 namespace temper::nn {
 
 Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
                double init_std, bool correction, bool has_bias)
-    : Module(parent, std::move(name)),
-      weight(*this, "weight", {spec.experts, hidden}, {Init::Kind::kNormal, init_std}),
-      spec(spec) {
+    : Linear(parent, std::move(name), hidden, spec.experts, false, init_std), spec(spec) {
   if (has_bias)
     bias.emplace(*this, "bias", std::vector<int64_t>{spec.experts},
                  Init{Init::Kind::kNormal, init_std});
@@ -27,9 +23,8 @@ ops::Routing Router::route(const at::Tensor& logits) const {
   return ops::route(spec, logits, correction);
 }
 
-at::Tensor Router::logits(const at::Tensor& x) const {
-  return ops::linear(ops::LinearInput::plain(x),
-                     {{weight.weight(), bias ? bias->value() : at::Tensor()}})[0];
+void Router::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.router) visitor.router(path, *this);
 }
 
 at::Tensor RouterWatch::see(int64_t layer, const at::Tensor& logits, const ops::ExpertRows& rows,

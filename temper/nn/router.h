@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "temper/nn/module.h"
+#include "temper/nn/linear.h"
 #include "temper/ops/routing.h"
 
 namespace temper::nn {
 
-class Router : public Module {
+// A linear layer whose weight [experts, hidden] is float32 whatever the format of the others: a
+// rounded logit may choose another expert.
+class Router : public Linear {
  public:
   // `correction`: with a bias that counts for the choice alone, and does not train. `bias`: with
   // one that is a part of the logits.
@@ -21,14 +23,14 @@ class Router : public Module {
          double init_std, bool correction = false, bool bias = false);
 
   // x [N, hidden] to [N, experts].
-  at::Tensor logits(const at::Tensor& x) const;
+  at::Tensor logits(const at::Tensor& x, const Context& context) { return forward(x, context); }
   ops::Routing route(const at::Tensor& logits) const;
 
-  // [experts, hidden]. Float32 whatever the format of linear layers: a rounded logit may choose
-  // another expert.
-  Parameter weight;
-  std::optional<Parameter> e_score_correction_bias, bias;  // [experts]
+  std::optional<Parameter> e_score_correction_bias;  // [experts]
   const ops::RouterSpec spec;
+
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
 };
 
 // Sees what the routers of forward passes choose, and adds the load-balancing loss of the Switch

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "temper/nn/linear.h"
+#include "temper/nn/router.h"
 #include "temper/ops/autograd.h"
 
 namespace temper::nn {
@@ -116,13 +117,14 @@ std::vector<Parameter*> trainable_parameters(Module& module, int adapter) {
     if (parameter.trainable()) found.push_back(&parameter);
   });
   if (adapter <= 0) return found;
-  module.visit({.linear = [&](const std::string&, Linear& layer) {
+  const auto add = [&](const std::string&, Linear& layer) {
     Lora* lora = layer.adapter(adapter);
     if (!lora) return;
     lora->each_parameter([&](const char*, Parameter& parameter) {
       if (parameter.trainable()) found.push_back(&parameter);
     });
-  }});
+  };
+  module.visit({.linear = add, .router = add});
   return found;
 }
 

@@ -155,8 +155,9 @@ class Backend {
   // dlogits, from the gradient g [N, experts] of the probabilities.
   virtual at::Tensor router_probabilities_backward(const at::Tensor& logits,
                                                    const at::Tensor& g) const = 0;
-  virtual at::Tensor combine(const at::Tensor& x, const at::Tensor& weight,
-                             const at::Tensor& place) const = 0;
+  // combine() of routing.h, written to y or added to what it holds; places below 0 are passed over.
+  virtual void combine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
+                       at::Tensor& y, bool accumulate) const = 0;
   // dx, dweight.
   virtual std::pair<at::Tensor, at::Tensor> combine_backward(const at::Tensor& x,
                                                              const at::Tensor& weight,

@@ -67,7 +67,11 @@ at::Tensor input_gradient(const GroupedInput& in, const at::Tensor& dh) {
       return dh;
     case GroupedInput::Kind::kRows: {
       at::Tensor dx = at::zeros_like(in.x);
-      backend.scatter_rows(dh, in.rows, 1, dx);
+      const auto add = [&] { backend.scatter_rows(dh, in.rows, 1, dx); };
+      if (in.ranks)
+        in.ranks->in_turn(dx, add);
+      else
+        add();
       return dx;
     }
     case GroupedInput::Kind::kGated:
@@ -186,9 +190,11 @@ struct GroupedFunction : Function<GroupedFunction> {
 GroupedInput GroupedInput::plain(at::Tensor x) {
   return {.kind = Kind::kPlain, .x = std::move(x), .rows = {}};
 }
-GroupedInput GroupedInput::select(at::Tensor x, const std::vector<int64_t>& rows) {
+GroupedInput GroupedInput::select(at::Tensor x, const std::vector<int64_t>& rows,
+                                  std::shared_ptr<Ranks> ranks) {
   at::Tensor places = indices(rows, x);
-  return {.kind = Kind::kRows, .x = std::move(x), .rows = std::move(places)};
+  return {
+      .kind = Kind::kRows, .x = std::move(x), .rows = std::move(places), .ranks = std::move(ranks)};
 }
 GroupedInput GroupedInput::gated(at::Tensor gate_up, const GatedUnit& unit) {
   return {.kind = Kind::kGated, .x = std::move(gate_up), .rows = {}, .unit = unit};

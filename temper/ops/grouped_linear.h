@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "temper/ops/linear.h"
+#include "temper/ops/ranks.h"
 
 namespace temper::ops {
 
@@ -29,9 +31,13 @@ struct GroupedInput {
   at::Tensor x;      // plain: [R, in]; rows: [N, in]; gated: [R, 2 in]
   at::Tensor rows;   // rows: int64 [R], which rows of x
   GatedUnit unit{};  // gated
+  // rows: of which each has other rows of the same x. They take turns at the gradient in x, and the
+  // sum is every rank's; one without rows does so in no_rows (routing.h). Null: there are none.
+  std::shared_ptr<Ranks> ranks = nullptr;
 
   static GroupedInput plain(at::Tensor x);
-  static GroupedInput select(at::Tensor x, const std::vector<int64_t>& rows);
+  static GroupedInput select(at::Tensor x, const std::vector<int64_t>& rows,
+                             std::shared_ptr<Ranks> ranks = nullptr);
   static GroupedInput gated(at::Tensor gate_up, const GatedUnit& unit);
 };
 

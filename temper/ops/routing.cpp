@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 
@@ -34,17 +36,50 @@ struct RouteFunction : Function<RouteFunction> {
   }
 };
 
+at::Tensor combined(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
+                    Ranks* ranks) {
+  at::Tensor y = at::empty({weight.size(0), x.size(1)}, x.options());
+  if (!ranks) {
+    backend_of(x).combine(x, weight, place, y, false);
+    return y;
+  }
+  y.zero_();
+  ranks->in_turn(y, [&] { backend_of(x).combine(x, weight, place, y, true); });
+  return y;
+}
+
+// `asks` asks for a gradient, of which there is none.
 struct CombineFunction : Function<CombineFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& place) {
+                            const at::Tensor& place, const std::shared_ptr<Ranks>& ranks,
+                            const at::Tensor& /*asks*/) {
+    keep(ctx, ranks);
     ctx->save_for_backward({x, weight, place});
-    return backend_of(x).combine(x, weight, place);
+    return combined(x, weight, place, ranks.get());
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
     auto [dx, dweight] =
         backend_of(saved[0]).combine_backward(saved[0], saved[1], saved[2], douts[0].contiguous());
-    return {dx, dweight, at::Tensor()};
+    // Each rank has what its experts' rows give, and zeros: no sum of two numbers.
+    const auto& ranks = kept<std::shared_ptr<Ranks>>(ctx);
+    if (ranks && ctx->needs_input_grad(1)) ranks->all_reduce_sum(dweight);
+    return {dx, dweight, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct NoRowsFunction : Function<NoRowsFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const std::shared_ptr<Ranks>& ranks) {
+    keep(ctx, ranks);
+    ctx->saved_data["rows"] = x.size(0);
+    return at::empty({0, x.size(1)}, x.options());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list douts) {
+    at::Tensor dx =
+        at::zeros({ctx->saved_data["rows"].toInt(), douts[0].size(1)}, douts[0].options());
+    kept<std::shared_ptr<Ranks>>(ctx)->in_turn(dx, [] {});
+    return {dx, at::Tensor()};
   }
 };
 
@@ -116,12 +151,39 @@ ExpertRows rows_by_expert(const at::Tensor& expert, int64_t experts) {
   return out;
 }
 
-at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRows& rows) {
+ExpertRows rows_of_experts(const ExpertRows& rows, int64_t first, int64_t count) {
+  const auto from = std::lower_bound(rows.experts.begin(), rows.experts.end(), first),
+             to = std::lower_bound(from, rows.experts.end(), first + count);
+  const auto begin = from - rows.experts.begin(), end = to - rows.experts.begin();
+  const int64_t before = rows.offsets[static_cast<size_t>(begin)],
+                after = rows.offsets[static_cast<size_t>(end)];
+  ExpertRows out;
+  out.experts.assign(from, to);
+  for (auto g = begin; g <= end; ++g)
+    out.offsets.push_back(rows.offsets[static_cast<size_t>(g)] - before);
+  out.token.assign(rows.token.begin() + before, rows.token.begin() + after);
+  const at::Tensor place = rows.place.to(at::kCPU).clone();
+  int64_t* of = place.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < place.numel(); ++i)
+    of[i] = of[i] >= before && of[i] < after ? of[i] - before : -1;
+  out.place = place.to(rows.place.device());
+  return out;
+}
+
+at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRows& rows,
+                   const std::shared_ptr<Ranks>& ranks) {
   check(weight.is_contiguous() && weight.sizes() == rows.place.sizes() && x.is_contiguous() &&
-            x.size(0) == weight.numel(),
+            x.size(0) == (ranks ? std::ssize(rows.token) : weight.numel()),
         "experts' rows ", x.sizes(), " and weights ", weight.sizes());
-  if (!at::GradMode::is_enabled()) return backend_of(x).combine(x, weight, rows.place);
-  return CombineFunction::apply(x, weight, rows.place);
+  if (!at::GradMode::is_enabled()) return combined(x, weight, rows.place, ranks.get());
+  at::Tensor asks;
+  if (ranks) asks = at::empty({0}, x.options()).requires_grad_();
+  return CombineFunction::apply(x, weight, rows.place, ranks, asks);
+}
+
+at::Tensor no_rows(const at::Tensor& x, const std::shared_ptr<Ranks>& ranks) {
+  if (!at::GradMode::is_enabled()) return at::empty({0, x.size(1)}, x.options());
+  return NoRowsFunction::apply(x, ranks);
 }
 
 at::Tensor router_probabilities(const at::Tensor& logits) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/ops/cpu/routing.h"
+#include "temper/ops/ranks.h"
 
 namespace temper::ops {
 
@@ -35,9 +36,22 @@ struct ExpertRows {
 // `expert` of a Routing. On other devices than the host this waits for it.
 ExpertRows rows_by_expert(const at::Tensor& expert, int64_t experts);
 
+// Those of experts [first, first + count) alone: `token` has their rows, and `place` counts from
+// the first of them, -1 for rows of other experts.
+ExpertRows rows_of_experts(const ExpertRows& rows, int64_t first, int64_t count);
+
 // y[n] = Σ_j weight[n, j] x[place[n, j]], by ascending expert: x [R, H], weight [N, chosen] to
 // [N, H]. Differentiable in both.
-at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRows& rows);
+//
+// With ranks of which each has some of the experts, ascending, and their rows (rows_of_experts):
+// each in turn goes on with the sum, so that every one gets the bits of one rank with all experts.
+// All of them call this, and then differentiate it; y asks for a gradient on every rank where it is
+// recorded, whatever of the rank's own experts trains.
+at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRows& rows,
+                   const std::shared_ptr<Ranks>& ranks = nullptr);
+// Of x [N, H] no row, [0, H]: on a rank to whose experts no token goes, in place of what
+// GroupedInput::select gives the others, with whom it takes turns at the gradient in x.
+at::Tensor no_rows(const at::Tensor& x, const std::shared_ptr<Ranks>& ranks);
 
 // The softmax of the logits [N, experts]. Differentiable.
 at::Tensor router_probabilities(const at::Tensor& logits);

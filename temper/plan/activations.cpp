@@ -63,7 +63,8 @@ class Block {
         bytes_(number_bytes),
         heads_(m_.heads / ranks.tensor),
         attended_(heads_ * m_.head_dim),
-        tensor_(ranks.tensor) {}
+        tensor_(ranks.tensor),
+        expert_(ranks.expert) {}
 
   // What a block keeps of `tokens` rows, of which `read` go on after attention.
   TensorBytes kept(int64_t tokens, int64_t read) const {
@@ -100,8 +101,8 @@ class Block {
       for (int i = 0; i < 3; ++i) sum.add(kInt64 * read * m_.experts_per_token);
     }
     for (const Layer& layer : of_expert_) {
-      add(read * m_.experts_per_token, layer.out);
-      if (layer.adapted) add(read * m_.experts_per_token, role_.rank);
+      add(expert_rows(read), layer.out);
+      if (layer.adapted) add(expert_rows(read), role_.rank);
     }
     return sum;
   }
@@ -126,8 +127,7 @@ class Block {
     if (role_.trains) sum.add(kFloat * largest);
     // Of experts: input and output of the layer that is differentiated, and their gradients.
     for (const Layer& layer : of_expert_)
-      for (int i = 0; i < 2; ++i)
-        sum.add(bytes_ * rows * m_.experts_per_token * (layer.in + layer.out));
+      for (int i = 0; i < 2; ++i) sum.add(bytes_ * expert_rows(rows) * (layer.in + layer.out));
     // Each thread has the states at every 32nd token of one head.
     TensorBytes states;
     for (int i = 0; i < omp_get_max_threads() && m_.head_state > 0; ++i)
@@ -136,10 +136,15 @@ class Block {
   }
 
  private:
+  // Rows of this rank's experts, where all experts get as many.
+  int64_t expert_rows(int64_t tokens) const {
+    return (tokens * m_.experts_per_token + expert_ - 1) / expert_;
+  }
+
   const ModelRole& role_;
   const ModelShape& m_;
   const std::vector<Layer> layers_, of_expert_;
-  const int64_t bytes_, heads_, attended_, tensor_;
+  const int64_t bytes_, heads_, attended_, tensor_, expert_;
 };
 
 }  // namespace

@@ -44,8 +44,9 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   return t.in_block ? role.storage.blocks.value_or(role.storage.weights) : role.storage.weights;
 }
 
-// The numbers of a tensor on one rank of the tensor axis.
+// The numbers of a tensor on one of the ranks that compute the same rows.
 int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
+  if (t.of_expert()) return t.size() / ranks.expert;
   return t.split ? t.size() / ranks.tensor : t.size();
 }
 
@@ -137,11 +138,12 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
   }
   if (role.adapters > 0)
     for (const ShapedTensor& t : adapter_tensors(role, ranks)) {
-      const int64_t one = kFloat * t.size() / ranks.fsdp;
+      const int64_t parts = ranks.fsdp * (t.of_expert() ? ranks.expert : 1);
+      const int64_t one = kFloat * t.size() / parts;
       weights += static_cast<double>(one * role.adapters);
       out.trained += one * role.trained_copies;
       state += static_cast<double>(optimizer_bytes(*rule, t) * role.trained_copies) /
-               static_cast<double>(ranks.fsdp);
+               static_cast<double>(parts);
     }
   out.weights = rounded(weights);
   out.gradients = out.trained;

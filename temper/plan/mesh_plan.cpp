@@ -33,7 +33,8 @@ double gathered_bytes(const RunShape& run, const Ranks& ranks, const Machine& ma
                          : format == ops::WeightFormat::kBFloat16 ? 2
                                                                   : as_double(machine.number_bytes);
     const bool twice = run.policy.shape.tied && t.name.find("embed_tokens") != std::string::npos;
-    bytes += (twice ? 2 : 1) * width * as_double(t.size()) / as_double(t.split ? ranks.tensor : 1);
+    const int64_t parts = t.of_expert() ? ranks.expert : t.split ? ranks.tensor : 1;
+    bytes += (twice ? 2 : 1) * width * as_double(t.size()) / as_double(parts);
   }
   return bytes;
 }
@@ -44,10 +45,12 @@ double gathered_bytes(const RunShape& run, const Ranks& ranks, const Machine& ma
 // backward; a frozen weight has no gradient of its own: 2. Attention: 4 a key and query of the
 // width of all heads forward, twice that backward, over half the keys, which are those before.
 // Recomputation runs the forward pass once more.
-double step_flops(const RunShape& run, double tokens, double sequence) {
+double step_flops(const RunShape& run, double tokens, double sequence, int64_t expert_ranks) {
   const ModelShape& m = run.policy.shape;
-  const double weights = as_double(m.multiplications());
-  const double attention = 4 * as_double(m.layers * m.heads * m.head_dim) * sequence / 2;
+  const double weights =
+      as_double(m.dense_multiplications() * expert_ranks + m.expert_multiplications());
+  const double attention =
+      4 * as_double(m.layers * m.heads * m.head_dim * expert_ranks) * sequence / 2;
   const double forward = 2 * weights + attention,
                backward = (run.policy.trains ? 4 : 2) * weights + 2 * attention;
   return tokens * (forward + backward + (run.recompute ? forward : 0));
@@ -73,7 +76,7 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   if (passes == 1) std::erase_if(run.largest, [](const PassShape& pass) { return !pass.first; });
   MeshCost cost{.ranks = ranks, .memory = plan_memory(run, ranks, program_bytes)};
   cost.fits = cost.memory.peak_bytes() <= machine.memory;
-  const ModelBytes own = model_bytes(run.policy, run.optimizer, {1, 1, ranks.tensor});
+  const ModelBytes own = model_bytes(run.policy, run.optimizer, {1, 1, ranks.tensor, ranks.expert});
   const double gradients = as_double(own.gradients);
   // A tied embedding has two gradients a pass, one of its rows and one of the head's.
   const ModelShape& m = run.policy.shape;
@@ -91,6 +94,11 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   const double sums = as_double(m.layers) * (run.recompute ? 6 : 4) + 2;
   cost.tensor_bytes =
       2 * share(ranks.tensor) * sums * of_rank * as_double(m.hidden * machine.number_bytes);
+  // The chains of sums over experts, of [tokens, hidden]: each rank hands one on, and the last one
+  // sends it to all; forward and backward, and forward once more with recomputation.
+  const double chains = as_double(m.sparse_layers()) * (run.recompute ? 3 : 2) * of_rank *
+                        as_double(m.hidden * machine.number_bytes);
+  cost.expert_bytes = 2 * share(ranks.expert) * chains;
   const int64_t per_host =
       machine.per_host > 0 ? machine.per_host : std::min<int64_t>(machine.devices, 8);
   // Neighbours share a host: tensor ranks first, then fsdp, then data (dist/config.h).
@@ -99,15 +107,20 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
     return bytes / (within ? machine.bandwidth : machine.network);
   };
   if (machine.flops > 0)
-    cost.compute = step_flops(run, tokens, sequence) / (machine.flops * as_double(ranks.count()));
+    cost.compute = step_flops(run, tokens, sequence, ranks.expert) /
+                   (machine.flops * as_double(ranks.count()));
   if (machine.bandwidth > 0) {
-    const double tensor = seconds(cost.tensor_bytes, ranks.tensor),
-                 fsdp = seconds(cost.fsdp_bytes, ranks.tensor * ranks.fsdp),
+    // One after the other: the ranks' turns, and as many steps as a broadcast takes.
+    const double turns =
+        ranks.expert == 1 ? 0 : as_double(ranks.expert - 1) + std::ceil(std::log2(ranks.expert));
+    const double tensor =
+        seconds(cost.tensor_bytes, ranks.tensor) + seconds(turns * chains, ranks.expert);
+    const double fsdp = seconds(cost.fsdp_bytes, ranks.tensor * ranks.expert * ranks.fsdp),
                  data = seconds(cost.data_bytes, ranks.count());
     cost.communication = tensor + fsdp + data;
     if (cost.compute) {
-      // Sums of tensor parallelism stand in the way of what follows them; those of the data axis
-      // come after the last pass.
+      // Sums over ranks that compute the same rows stand in the way of what follows them; those of
+      // the data axis come after the last pass.
       cost.overlapped = std::max(*cost.compute + tensor, fsdp) + data;
       cost.in_turn = *cost.compute + *cost.communication;
     }
@@ -133,13 +146,18 @@ std::vector<MeshCost> plan_meshes(const RunShape& run, const Machine& machine,
   std::vector<MeshCost> costs;
   const auto& blocks = run.policy.storage.blocks;
   const bool quantized = blocks && ops::is_quantized(*blocks);
-  for (int64_t tensor = 1; tensor <= machine.devices; ++tensor) {
-    if (machine.devices % tensor != 0 || !divides(run.policy.shape, tensor)) continue;
-    if (tensor > 1 && quantized) continue;
-    for (int64_t fsdp = 1; fsdp <= machine.devices / tensor; ++fsdp)
-      if (machine.devices / tensor % fsdp == 0)
-        costs.push_back(
-            cost_of(run, {machine.devices / tensor / fsdp, fsdp, tensor}, machine, program_bytes));
+  const auto add = [&](int64_t tensor, int64_t expert) {
+    const int64_t rows = machine.devices / (tensor * expert);
+    for (int64_t fsdp = 1; fsdp <= rows; ++fsdp)
+      if (rows % fsdp == 0)
+        costs.push_back(cost_of(run, {rows / fsdp, fsdp, tensor, expert}, machine, program_bytes));
+  };
+  const int64_t experts = run.policy.shape.experts;
+  for (int64_t same_rows = 1; same_rows <= machine.devices; ++same_rows) {
+    if (machine.devices % same_rows != 0) continue;
+    const bool whole = same_rows == 1;
+    if (divides(run.policy.shape, same_rows) && (whole || !quantized)) add(same_rows, 1);
+    if (!whole && experts > 0 && experts % same_rows == 0) add(1, same_rows);
   }
   const auto key = [](const MeshCost& c) {
     return std::pair(!c.fits, c.overlapped.value_or(c.sent()));

@@ -33,11 +33,11 @@ struct MeshCost {
   MemoryPlan memory;
   bool fits = false;
   // Bytes that a rank sends in a step, by axis.
-  double data_bytes = 0, fsdp_bytes = 0, tensor_bytes = 0;
+  double data_bytes = 0, fsdp_bytes = 0, tensor_bytes = 0, expert_bytes = 0;
   // Seconds; none where the machine's speed is not known. Overlapped: compute and FSDP's traffic at
   // the same time, as they are where the next unit is prefetched; in turn: one after the other.
   std::optional<double> compute, communication, overlapped, in_turn;
-  double sent() const { return data_bytes + fsdp_bytes + tensor_bytes; }
+  double sent() const { return data_bytes + fsdp_bytes + tensor_bytes + expert_bytes; }
 };
 
 // The traffic and the compute of a rank in a step.
@@ -48,7 +48,8 @@ MeshCost cost_of(const RunShape& run, const Ranks& ranks, const Machine& machine
 std::vector<MeshCost> plan_meshes(const RunShape& run, const Machine& machine,
                                   int64_t program_bytes);
 
-// Floating-point operations of a step's tokens.
-double step_flops(const RunShape& run, double tokens, double sequence);
+// Floating-point operations of a step's tokens, of all ranks: each of so many ranks that divide the
+// experts computes what no expert does.
+double step_flops(const RunShape& run, double tokens, double sequence, int64_t expert_ranks = 1);
 
 }  // namespace temper::plan

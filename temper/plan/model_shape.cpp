@@ -72,13 +72,25 @@ int64_t ModelShape::parameters() const {
   return sum;
 }
 
-int64_t ModelShape::multiplications() const {
+int64_t ModelShape::dense_multiplications() const {
   int64_t sum = tied ? vocabulary * hidden : 0;
-  int64_t of_experts = 0;
   for (const ShapedTensor& t : tensors)
-    if (t.matrix && t.name.find("embed_tokens") == std::string::npos)
-      (t.of_expert() ? of_experts : sum) += t.size();
-  return sum + (experts > 0 ? of_experts / experts * experts_per_token : 0);
+    if (t.matrix && !t.of_expert() && t.name.find("embed_tokens") == std::string::npos)
+      sum += t.size();
+  return sum;
+}
+
+int64_t ModelShape::expert_multiplications() const {
+  int64_t sum = 0;
+  for (const ShapedTensor& t : tensors)
+    if (t.matrix && t.of_expert()) sum += t.size();
+  return experts > 0 ? sum / experts * experts_per_token : 0;
+}
+
+int64_t ModelShape::sparse_layers() const {
+  return std::count_if(tensors.begin(), tensors.end(), [](const ShapedTensor& t) {
+    return t.name.ends_with(".experts.0.down_proj.weight");
+  });
 }
 
 int64_t ModelShape::column_outputs() const {

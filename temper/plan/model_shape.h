@@ -50,7 +50,10 @@ struct ModelShape {
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up,
   // and of experts those that a token goes to.
-  int64_t multiplications() const;
+  int64_t multiplications() const { return dense_multiplications() + expert_multiplications(); }
+  // Of those: what every token goes through, and what its experts do.
+  int64_t dense_multiplications() const, expert_multiplications() const;
+  int64_t sparse_layers() const;  // layers with experts
   // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
   // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
   int64_t column_outputs() const, row_inputs() const, widest_input() const;

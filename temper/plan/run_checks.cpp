@@ -184,14 +184,15 @@ void RunChecks::mesh() {
     if (count == 0) count = dist::read_environment().size;
     const auto serving = static_cast<int64_t>(config.roles.serving().size());
     if (count == 1 && options.ranks == 0)
-      count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor + serving;
+      count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor * m.expert + serving;
     const auto training = static_cast<int64_t>(config.training_ranks(count).size());
-    ranks = {m.data_ranks(training, config.where("mesh"), count), m.fsdp, m.tensor};
+    ranks = {m.data_ranks(training, config.where("mesh"), count), m.fsdp, m.tensor, m.expert};
     train::check_divisible(config);
-    return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data,
-                             ", fsdp ", ranks.fsdp, ", tensor ", ranks.tensor,
-                             serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
-                         {{"ranks", count}});
+    return Finding::pass(
+        str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data, ", fsdp ", ranks.fsdp,
+            ", tensor ", ranks.tensor, ranks.expert > 1 ? str(", expert ", ranks.expert) : "",
+            serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
+        {{"ranks", count}});
   });
 }
 

@@ -355,11 +355,12 @@ void RlConfig::validate_sampler() const {
 
 // Checks the combinations that sampling does not support where ranks hold parts of the model.
 void RlConfig::validate_mesh() const {
-  const bool whole = mesh.fsdp == 1 && mesh.tensor == 1;
+  const bool whole = mesh.fsdp == 1 && mesh.tensor == 1 && mesh.expert == 1;
   const bool others_sample = !roles.rollout.empty() || rollout.server.used();
   require(whole || rl.max_staleness == 0 || others_sample, "rl.max_staleness",
-          "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
-          "mesh.tensor 1 with it, or others that sample (roles.rollout, rollout.server)");
+          "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1, "
+          "mesh.tensor 1 and mesh.expert 1 with it, or others that sample (roles.rollout, "
+          "rollout.server)");
   require(environment.openai.command.empty() || (rl.max_staleness == 0 && !others_sample),
           "environment.openai",
           "agents are answered by the run's own engine, with the weights as they are; expected "
@@ -370,9 +371,9 @@ void RlConfig::validate_mesh() const {
       "environment.openai",
       "agents say what they ask for; expected neither rollout.json_schema nor rollout.regex nor "
       "rollout.grammar with it");
-  require(mesh.tensor == 1 || !environment.any(), "environment",
-          "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
-          "not guarantee; expected mesh.tensor 1 with it");
+  require((mesh.tensor == 1 && mesh.expert == 1) || !environment.any(), "environment",
+          "ranks that compute the same rows must sample the same turns at the same time, which "
+          "episodes do not guarantee; expected mesh.tensor 1 and mesh.expert 1 with it");
 }
 
 }  // namespace temper::rl

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "temper/base/error.h"
@@ -49,7 +50,7 @@ void Optimizer::make_state() {
     std::vector<StateTensor> layout = slot.layout;
     if (slot.by_parts) {
       layout = rule_->state(parameters_[i].name, parameter.trained().sizes().vec());
-    } else if (placement && placement->fsdp) {
+    } else if (placement && placement->fsdp && !placement->elsewhere()) {
       load.resize(static_cast<size_t>(placement->fsdp->size()));
       const auto least = std::min_element(load.begin(), load.end());
       slot.keeper = static_cast<int>(least - load.begin());
@@ -64,8 +65,9 @@ void Optimizer::make_state() {
 
 bool Optimizer::keeps(size_t i) const {
   const nn::Placement* placement = parameters_[i].parameter->placement();
-  return !placement || !placement->fsdp || slots_[i].by_parts ||
-         placement->fsdp->rank() == slots_[i].keeper;
+  if (!placement || slots_[i].by_parts) return true;
+  return !placement->elsewhere() &&
+         (!placement->fsdp || placement->fsdp->rank() == slots_[i].keeper);
 }
 
 at::Tensor Optimizer::gradient(size_t i) const {
@@ -74,20 +76,27 @@ at::Tensor Optimizer::gradient(size_t i) const {
                                   : at::zeros(trained.sizes(), trained.options());
 }
 
-// Gradients that several ranks hold alike count on the first of them.
+// Gradients that several ranks hold alike count on the first of them. Where each rank has some of
+// the experts, parameters are summed in the order of one rank.
 double Optimizer::grad_norm(const dist::Mesh& mesh) const {
   std::vector<at::Tensor> counted;
+  std::vector<double> squares;  // by parameter
+  const bool in_order = mesh.by_expert && !parameters_.empty() &&
+                        ops::backend_of(parameters_[0].parameter->trained()).batch_invariant();
   for (const NamedParameter& p : parameters_) {
     const at::Tensor& grad = p.parameter->trained().grad();
     const nn::Placement* placement = p.parameter->placement();
     const bool counts = ((placement && placement->tensor) || mesh.tensor->rank() == 0) &&
                         ((placement && placement->fsdp) || mesh.fsdp->rank() == 0);
     if (grad.defined() && counts) counted.push_back(grad);
+    if (!in_order) continue;
+    squares.push_back(counted.empty() ? 0 : ops::backend_of(grad).sum_of_squares(counted));
+    counted.clear();
   }
-  std::vector<double> squares{
-      counted.empty() ? 0 : ops::backend_of(counted[0]).sum_of_squares(counted)};
+  if (!in_order)
+    squares.push_back(counted.empty() ? 0 : ops::backend_of(counted[0]).sum_of_squares(counted));
   mesh.model->all_reduce_sum(squares);
-  return std::sqrt(squares[0]);
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }
 
 void Optimizer::step(double rate, double grad_scale) {
@@ -114,8 +123,12 @@ void Optimizer::step(double rate, double grad_scale) {
 void Optimizer::step_whole(size_t i, const Update& update) {
   nn::Parameter& parameter = *parameters_[i].parameter;
   const nn::Placement& placement = *parameter.placement();
-  const at::Tensor grad = placement.whole(gradient(i));
-  at::Tensor value = placement.whole(parameter.trained().detach());
+  if (placement.elsewhere()) return parameter.mark_updated();
+  const auto whole = [&](const at::Tensor& part) {
+    return placement.owner >= 0 ? placement.of_fsdp(part) : placement.whole(part);
+  };
+  const at::Tensor grad = whole(gradient(i));
+  at::Tensor value = whole(parameter.trained().detach());
   if (keeps(i)) rule_->update(update, grad, value, slots_[i].state);
   if (placement.fsdp) placement.fsdp->broadcast(value, slots_[i].keeper);
   parameter.set_whole_value(value);
@@ -147,8 +160,8 @@ at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
           ? slot.state[s]
           : at::empty(slot.layout[s].shape,
                       parameters_[i].parameter->trained().options().dtype(slot.layout[s].dtype));
-  if (placement.fsdp) placement.fsdp->broadcast(state, slot.keeper);
-  return state;
+  if (placement.fsdp && !placement.elsewhere()) placement.fsdp->broadcast(state, slot.keeper);
+  return placement.owner >= 0 ? placement.from_owner(state, slot.layout[s].shape) : state;
 }
 
 TensorMap Optimizer::save() {

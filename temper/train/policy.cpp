@@ -117,6 +117,7 @@ namespace {
 models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
   models::Storage storage = policy_storage(config);
   storage.tensor = mesh.tensor;
+  storage.by_expert = mesh.by_expert;
   return storage;
 }
 
@@ -177,6 +178,7 @@ Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
   config.model.path = models::resolve_model_path(config.model.path);
   Policy policy;
   policy.tensor = mesh.tensor;
+  policy.by_expert = mesh.by_expert;
   policy.model = models::load_model(config.model.path, storage_of(config, mesh));
   prepare(policy, config, mesh);
   return policy;

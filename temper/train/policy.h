@@ -19,8 +19,10 @@ struct Policy {
   std::optional<models::LoraConfig> lora;      // none: all weights train
   std::shared_ptr<const Tokenizer> tokenizer;  // null where the directory has none
   std::shared_ptr<const ChatTemplate> chat;    // null without one
-  // The ranks that have a part each of every layer; models that run beside it are divided alike.
+  // The ranks that compute the same rows, and how they divide the model (models::Storage); models
+  // that run beside it are divided alike.
   std::shared_ptr<dist::Group> tensor = nullptr;
+  bool by_expert = false;
 };
 
 // A reward model, in the policy's place.

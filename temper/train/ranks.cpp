@@ -130,13 +130,15 @@ dist::Mesh join_mesh(RunConfig& config, const RunHost& host) {
 }
 
 void check_divisible(RunConfig& config) {
-  const auto check_axis = [&](const char* key, int64_t ranks) {
+  const auto check_axis = [&](const char* key, int64_t ranks, bool by_expert = false) {
     if (ranks == 1) return;
     config.model.path = models::resolve_model_path(config.model.path);
-    models::check_divisible(config.model.path, policy_storage(config), static_cast<int>(ranks),
-                            config.where(key));
+    models::Storage storage = policy_storage(config);
+    storage.by_expert = by_expert;
+    models::check_divisible(config.model.path, storage, static_cast<int>(ranks), config.where(key));
   };
   check_axis("mesh.tensor", config.mesh.tensor);
+  check_axis("mesh.expert", config.mesh.expert, true);
   if (config.roles.any()) check_axis("roles.tensor", config.roles.tensor);
 }
 

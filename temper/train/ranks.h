@@ -19,8 +19,8 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host);
 // As join_ranks(), where all ranks train.
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
 
-// Throws ConfigError where the ranks of mesh.tensor or roles.tensor cannot divide the policy's
-// model.
+// Throws ConfigError where the ranks of mesh.tensor, mesh.expert or roles.tensor cannot divide the
+// policy's model.
 void check_divisible(RunConfig& config);
 
 // The name under which a rank with roles of its own publishes its address (World::tell).

@@ -45,7 +45,8 @@ models::Storage frozen_storage(const RunConfig& config, const Policy& policy) {
           {},
           arithmetic_of(config),
           config.cache_dtype(),
-          policy.tensor};
+          policy.tensor,
+          policy.by_expert};
 }
 
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {

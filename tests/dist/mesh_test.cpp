@@ -95,6 +95,10 @@ TEST_CASE("collectives move what each rank has") {
           at::Tensor said = at::full({3}, rank);
           world.broadcast(said, 2);
           if (said[1].item<float>() != 2) return "broadcast";
+          at::Tensor chain = at::full({2, 2}, -1, at::kDouble);
+          if (rank == 0) chain.zero_();
+          world.in_turn(chain, [&] { chain.mul_(10).add_(rank + 1); });
+          if (chain[1][0].item<double>() != 123) return "in_turn";
           at::Tensor passed = at::full({2}, rank, at::kFloat);
           if (rank == 0) world.send(passed, 2);
           if (rank == 2) world.receive(passed, 0);
@@ -136,12 +140,29 @@ TEST_CASE("the axes of a mesh are the groups that they should be") {
         }) == std::vector<int>(8, 0));
 }
 
+TEST_CASE("ranks that divide the experts are those that compute the same rows") {
+  MeshSection section;
+  section.fsdp = 2;
+  section.expert = 2;
+  CHECK(on_ranks(4, [&](int rank) -> std::string {
+          const Mesh mesh = join(section);
+          if (!mesh.by_expert || mesh.layer_parts() != 1) return "by_expert";
+          if (mesh.tensor->size() != 2 || mesh.tensor->rank() != rank % 2) return "place";
+          if (mesh.fsdp->size() != 2 || mesh.fsdp->rank() != rank / 2) return "fsdp";
+          if (!mesh.data_parallel->has_twins() || mesh.data_parallel->leads() != (rank % 2 == 0))
+            return "twins";
+          return "";
+        }) == std::vector<int>(4, 0));
+}
+
 TEST_CASE("axes that do not multiply to the ranks are refused") {
-  const auto message = [](int64_t data, int64_t fsdp, int64_t tensor, int64_t ranks) {
+  const auto message = [](int64_t data, int64_t fsdp, int64_t tensor, int64_t ranks,
+                          int64_t expert = 1) {
     MeshSection section;
     section.data = data;
     section.fsdp = fsdp;
     section.tensor = tensor;
+    section.expert = expert;
     try {
       return std::to_string(section.data_ranks(ranks, "run.yaml:3: mesh"));
     } catch (const ConfigError& e) {
@@ -156,6 +177,12 @@ TEST_CASE("axes that do not multiply to the ranks are refused") {
   CHECK(message(2, 2, 1, 2).find("data 2 x fsdp 2 x tensor 1 is not the 2 ranks") !=
         std::string::npos);
   CHECK(message(0, 1, 1, 2).starts_with("run.yaml:3: mesh.data: found 0"));
+  CHECK(message(-1, 2, 1, 8, 2) == "2");
+  CHECK(message(-1, 2, 1, 6, 2)
+            .starts_with("run.yaml:3: mesh: fsdp 2 x expert 2 does not divide the 6 ranks"));
+  CHECK(message(-1, 1, 2, 4, 2)
+            .starts_with(
+                "run.yaml:3: mesh: found tensor 2 and expert 2, expected one of them to be 1"));
 }
 
 TEST_CASE("ranks that were started differently say where they differ") {

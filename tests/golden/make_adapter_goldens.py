@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/adapters: PEFT's adapters of other kinds than plain LoRA, and what PEFT computes with them.
 
-    python tests/golden/make_adapter_goldens.py       (torch 2.13, transformers 5.23, peft 0.21)
+    python tests/golden/make_adapter_goldens.py [NAME...]      (torch 2.13, transformers 5.23, peft 0.21)
 
 Every directory is an adapter that PEFT saved, of a model in tests/golden/models, with expected.safetensors and
 expected.json:
@@ -16,6 +16,7 @@ Everything is computed in float32 with eager attention, one sequence at a time.
 """
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import peft
@@ -36,6 +37,8 @@ CASES = dict(
     saved_head=("qwen3", dict(r=2, lora_alpha=4, target_modules=SOME, modules_to_save=["lm_head"])),
     saved_tied=("llama_linear", dict(r=2, lora_alpha=4, target_modules=SOME, use_dora=True,
                                      modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
+    mixture=("qwen3_moe", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    mixture_rslora=("mixtral", dict(r=2, lora_alpha=3, target_modules="all-linear", use_rslora=True)),
 )
 
 
@@ -53,6 +56,26 @@ def plain(name):
     for part in ("base_model.model.", ".default", ".modules_to_save"):
         name = name.replace(part, "")
     return name
+
+
+def by_expert(config, named):
+    """What is stacked over experts by each expert's name: weights, and PEFT's pairs of matrices, of which gate_up_proj's
+    are the inner ones."""
+    for name, value in named.items():
+        module, _, rest = name.partition(".experts.")
+        if not rest:
+            yield name, value
+            continue
+        if "lora_" in rest:
+            layer = "gate_up_proj" if rest.startswith("base_layer.") else "down_proj"
+            rest = layer + "." + rest.removeprefix("base_layer.")
+            experts = config.num_local_experts
+            parts = (value.view(experts, -1, value.shape[1]) if "lora_A" in rest else
+                     value.view(value.shape[0], -1, experts).permute(2, 0, 1))
+        else:
+            rest, parts = rest + ".weight", value
+        for i, part in enumerate(parts):
+            yield f"{module}.experts.{i}.{rest}", part
 
 
 def make(seed, name, base, options):
@@ -79,11 +102,12 @@ def make(seed, name, base, options):
     loss = -log_probabilities(adapted, sequences).mean()
     tensors = {"logp": log_probabilities(adapted, sequences).detach()}
     loss.backward()
-    tensors |= {"grad." + plain(n): p.grad.clone() for n, p in trained.items()}
+    config = adapted.config
+    tensors |= {"grad." + n: g.clone() for n, g in by_expert(config, {plain(n): p.grad for n, p in trained.items()})}
     before = dict(load().named_parameters())
     merged = peft.PeftModel.from_pretrained(load(), directory).merge_and_unload()
-    tensors |= {"merged." + n: p.detach().clone() for n, p in merged.named_parameters()
-                if not torch.equal(p, before[n])}
+    changed = {n: p.detach() for n, p in merged.named_parameters() if not torch.equal(p, before[n])}
+    tensors |= {"merged." + n: p.clone() for n, p in by_expert(config, changed)}
     decay = [p for p in trained.values() if p.ndim >= 2]
     rest = [p for p in trained.values() if p.ndim < 2]
     optimizer = torch.optim.AdamW([dict(params=decay, weight_decay=WEIGHT_DECAY), dict(params=rest, weight_decay=0.0)],
@@ -109,4 +133,5 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     for seed, (name, (base, options)) in enumerate(CASES.items()):
-        make(500 + seed, name, base, options)
+        if len(sys.argv) == 1 or name in sys.argv[1:]:
+            make(500 + seed, name, base, options)

@@ -27,7 +27,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const char* const kCases[] = {"dora", "dora_rslora", "rslora", "saved", "saved_head", "saved_tied"};
+// The mixtures': attention, routers and experts (all-linear).
+const char* const kCases[] = {"dora",       "dora_rslora", "rslora",  "saved",
+                              "saved_head", "saved_tied",  "mixture", "mixture_rslora"};
 
 struct Case {
   explicit Case(const std::string& name)
@@ -150,6 +152,10 @@ TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") 
       CHECK(written[key] == peft[key]);
     }
     CHECK(written.value("ensure_weight_tying", false) == peft["ensure_weight_tying"]);
+    for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+      CAPTURE(key);
+      CHECK(written.value(key, Json::object()) == peft[key]);
+    }
     const auto again = models::load_model(of.base);
     models::load_adapter(*again, saved);
     CHECK(at::equal(of.logp(*again), of.logp(*of.model)));

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -280,6 +281,95 @@ TEST_CASE("an adapter of experts is read and written in PEFT's form") {
     CHECK(at::equal(log_probabilities(*again, sequences_of(name)),
                     log_probabilities(*one, sequences_of(name))));
   }
+}
+
+// PEFT with transformers 4, where every expert and the router had linear layers of their own.
+TEST_CASE("an adapter of single experts is one of their joined layers") {
+  for (const std::string name : {"qwen3_moe", "mixtral"})
+    for (const bool rslora : {false, true}) {
+      CAPTURE(name);
+      CAPTURE(rslora);
+      const bool mixtral = name == "mixtral";
+      const auto expected = models::load_model(golden_model(name)),
+                 adapted = models::load_model(golden_model(name));
+      const double scale = rslora ? 3 / std::sqrt(2.0) : 1.5;
+      TensorMap tensors;
+      int64_t seed = 0;
+      // Writes the matrices of a layer [out, in]; gives what they add to its weight.
+      const auto add = [&](std::string path, int64_t out, int64_t in) {
+        if (const size_t at = path.find(".mlp."); mixtral && at != path.npos)
+          path.replace(at, 5, ".block_sparse_moe.");
+        at::manual_seed(static_cast<uint64_t>(++seed));
+        const at::Tensor a = 0.3 * at::randn({2, in}), b = 0.3 * at::randn({out, 2});
+        const std::string stem = "base_model.model." + path;
+        tensors[stem + ".lora_A.weight"] = models::to_view(a);
+        tensors[stem + ".lora_B.weight"] = models::to_view(b);
+        return scale * at::matmul(b, a);
+      };
+      expected->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
+        const size_t dot = parameter.rfind('.');
+        const std::string path = parameter.substr(0, dot), stem = path.substr(0, path.rfind('.'));
+        const int64_t out = p.shape()[0], in = p.shape().size() > 1 ? p.shape()[1] : 0;
+        at::Tensor delta;
+        if (path.ends_with(".q_proj") || path.ends_with(".mlp.gate")) {
+          delta = add(path, out, in);
+        } else if (path.find(".experts.") != path.npos && path.ends_with(".gate_up_proj")) {
+          delta = at::cat({add(stem + (mixtral ? ".w1" : ".gate_proj"), out / 2, in),
+                           add(stem + (mixtral ? ".w3" : ".up_proj"), out / 2, in)});
+        } else if (path.find(".experts.") != path.npos) {
+          delta = add(stem + (mixtral ? ".w2" : ".down_proj"), out, in);
+        }
+        if (delta.defined()) p.set_value(p.value() + delta);
+      });
+      const Directory directory("moe_single");
+      write_safetensors(directory.path + "/adapter_model.safetensors", tensors);
+      write_file_atomic(directory.path + "/adapter_config.json",
+                        Json({{"peft_type", "LORA"},
+                              {"r", 2},
+                              {"lora_alpha", 3},
+                              {"use_rslora", rslora},
+                              {"target_modules", "all-linear"}})
+                            .dump());
+      models::load_adapter(*adapted, directory.path);
+      CHECK(difference(log_probabilities(*adapted, sequences_of(name)),
+                       log_probabilities(*expected, sequences_of(name))) < 1e-5);
+
+      // One without the other has no joined layer.
+      const std::string stem = "base_model.model.model.layers.0.";
+      tensors.erase(stem + (mixtral ? "block_sparse_moe.experts.1.w3" : "mlp.experts.1.up_proj") +
+                    ".lora_A.weight");
+      write_safetensors(directory.path + "/adapter_model.safetensors", tensors);
+      const auto again = models::load_model(golden_model(name));
+      CHECK_THROWS_WITH_AS(models::load_adapter(*again, directory.path),
+                           doctest::Contains("expected gate_proj and up_proj"), ConfigError);
+    }
+}
+
+TEST_CASE("a router's adapter trains where it is named, and is written as PEFT's") {
+  const std::string name = "qwen3_moe";
+  const auto model = models::load_model(golden_model(name)),
+             again = models::load_model(golden_model(name));
+  const models::LoraConfig config{.rank = 2, .alpha = 3, .target_modules = {"gate", "q_proj"}};
+  models::add_lora(*model, config, 4);
+  model->each_parameter([](const std::string& parameter, nn::Parameter& p) {
+    if (parameter.find("lora_B") != parameter.npos) p.set_value(at::full(p.shape(), 0.2));
+  });
+  const Directory directory("moe_router");
+  models::save_adapter(*model, config, golden_model(name), directory.path);
+  const Json json = read_json_file(directory.path + "/adapter_config.json");
+  CHECK(json["target_modules"] == Json({"q_proj"}));
+  CHECK(json["target_parameters"] == Json({"mlp.gate.weight"}));
+  models::load_adapter(*again, directory.path);
+  CHECK(models::targets_are(*again, {"gate", "q_proj"}));
+  const at::Tensor found = log_probabilities(*again, sequences_of(name));
+  CHECK(at::equal(found, log_probabilities(*model, sequences_of(name))));
+  models::merge_adapters(*again);
+  CHECK(difference(log_probabilities(*again, sequences_of(name)), found) < 1e-5);
+  for (const bool dora : {false, true})
+    CHECK_THROWS_WITH_AS(
+        models::add_lora(*models::load_model(golden_model(name)),
+                         {.dropout = dora ? 0 : 0.1, .target_modules = {"gate"}, .dora = dora}, 1),
+        doctest::Contains("an adapter of a mixture's router has"), ConfigError);
 }
 
 TEST_CASE("adapters of experts are for all of a layer's, without dropout and magnitudes") {

@@ -135,11 +135,23 @@ TEST_CASE("aten: routing, its gradient, the probabilities and the combination") 
               backend.router_probabilities_backward(logits, g)};
           const ExpertRows rows = rows_by_expert(r.expert, 12);
           const at::Tensor x = random({9 * spec.chosen, 20}, 6, type);
-          out.push_back(backend.combine(x, r.weight, rows.place));
+          at::Tensor y = random({9, 20}, 8, type);
+          backend.combine(x, r.weight, rows.place, y, true);
+          out.push_back(y.clone());
+          backend.combine(x, r.weight, rows.place, y, false);
+          out.push_back(y);
           const auto [dx, dweight] =
               backend.combine_backward(x, r.weight, rows.place, random({9, 20}, 7, type));
           out.push_back(dx);
           out.push_back(dweight);
+          // The rows of experts 4 to 7 alone.
+          const ExpertRows some = rows_of_experts(rows, 4, 4);
+          const at::Tensor of_some = random({std::ssize(some.token), 20}, 9, type);
+          at::Tensor z = random({9, 20}, 10, type);
+          const auto [dz, dweight_of_some] =
+              backend.combine_backward(of_some, r.weight, some.place, z.clone());
+          backend.combine(of_some, r.weight, some.place, z, true);
+          for (const at::Tensor& one : {z, dz, dweight_of_some}) out.push_back(one);
           return out;
         });
       }
@@ -165,8 +177,9 @@ TEST_CASE("each token's routing and combination are those of the token alone, to
     const Routing all = native_backend().route(spec, logits, {});
     const ExpertRows rows = rows_by_expert(all.expert, 12);
     CHECK(rows.offsets.back() == 33 * spec.chosen);
-    const at::Tensor x = random({33 * spec.chosen, 40}, 2, at::kFloat),
-                     y = native_backend().combine(x, all.weight, rows.place);
+    const at::Tensor x = random({33 * spec.chosen, 40}, 2, at::kFloat);
+    at::Tensor y = at::empty({33, 40});
+    native_backend().combine(x, all.weight, rows.place, y, false);
     for (int64_t n = 0; n < 33; ++n) {
       const Routing one = native_backend().route(spec, logits.narrow(0, n, 1), {});
       CHECK(at::equal(one.expert[0], all.expert[n]));

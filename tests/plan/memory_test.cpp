@@ -55,6 +55,23 @@ TEST_CASE("an adapter trains alone, and its parts follow the layer's") {
   CHECK(bytes_of(role, {}).gradients == one.gradients);
 }
 
+TEST_CASE("experts and their adapters are divided by the ranks of their axis, all else is whole") {
+  ModelRole role = tiny::run().policy;
+  role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
+                                .shape = {4, 6},
+                                .split = {},
+                                .unit = 1,
+                                .in_block = true,
+                                .matrix = true});
+  CHECK(bytes_of(role, {.expert = 2}).weights == 4 * (148 + 24 / 2));
+  CHECK(bytes_of(role, {.fsdp = 2, .expert = 2}).optimizer == 8 * (144 / 2 + 4 + 24 / 4));
+  role.trains = false;
+  role.adapted = {"model.layers.0.mlp.experts.0.down_proj"};
+  role.rank = 3;
+  role.adapters = role.trained_copies = 1;
+  CHECK(bytes_of(role, {.expert = 2}).gradients == 4 * 3 * (4 + 6) / 2);
+}
+
 TEST_CASE("frozen weights take the bytes of their format") {
   ModelRole role = tiny::run().policy;
   role.trains = false;

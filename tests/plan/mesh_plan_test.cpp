@@ -48,6 +48,29 @@ TEST_CASE("bytes that a rank sends in a step") {
   CHECK(tensor_bytes() == doctest::Approx(2 * 0.5 * (6 * 2 + 2) * 64 * 4 * 4));
 }
 
+TEST_CASE("ranks that divide the experts hand on two sums a layer, and compute the rest each") {
+  RunShape run = tiny::run();
+  run.policy.shape.experts = 4;
+  run.policy.shape.experts_per_token = 2;
+  for (int e = 0; e < 4; ++e)
+    run.policy.shape.tensors.push_back(
+        {.name = str("model.layers.0.mlp.experts.", e, ".down_proj.weight"),
+         .shape = {4, 6},
+         .split = {},
+         .unit = 1,
+         .in_block = true,
+         .matrix = true});
+  const MeshCost cost = cost_of(run, {.expert = 2}, machine(2), 0);
+  CHECK(cost.expert_bytes == doctest::Approx(2 * 0.5 * 2 * 64 * 4 * 4));
+  CHECK(cost.sent() == cost.expert_bytes);
+  const double dense = step_flops(tiny::run(), 64, 8), experts = 64 * 6 * 2 * 24;
+  CHECK(step_flops(run, 64, 8) == doctest::Approx(dense + experts));
+  CHECK(step_flops(run, 64, 8, 2) == doctest::Approx(2 * dense + experts));
+  std::set<int64_t> planned;
+  for (const MeshCost& c : plan_meshes(run, machine(4), 0)) planned.insert(c.ranks.expert);
+  CHECK((planned == std::set<int64_t>{1, 2, 4}));
+}
+
 TEST_CASE("a tied embedding is gathered for the head as well, and has two gradients") {
   RunShape run = tiny::run();
   run.policy.shape.tensors.pop_back();

@@ -37,8 +37,8 @@ class AtenBackend : public Backend {
   at::Tensor router_probabilities(const at::Tensor& logits) const override;
   at::Tensor router_probabilities_backward(const at::Tensor& logits,
                                            const at::Tensor& g) const override;
-  at::Tensor combine(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& place) const override;
+  void combine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
+               at::Tensor& y, bool accumulate) const override;
   std::pair<at::Tensor, at::Tensor> combine_backward(const at::Tensor& x, const at::Tensor& weight,
                                                      const at::Tensor& place,
                                                      const at::Tensor& dy) const override;

@@ -80,12 +80,32 @@ at::Tensor AtenBackend::router_probabilities_backward(const at::Tensor& logits,
   return p * (g - (g * p).sum(1, /*keepdim=*/true));
 }
 
-at::Tensor AtenBackend::combine(const at::Tensor& x, const at::Tensor& weight,
-                                const at::Tensor& place) const {
+namespace {
+
+// What places below 0 name, in a tensor with a row of zeros behind the others.
+struct PaddedRows {
+  at::Tensor rows, place;
+};
+PaddedRows padded(const at::Tensor& x, const at::Tensor& place) {
+  const bool all = x.size(0) == place.numel();
+  if (all) return {x, place.view({-1})};
+  return {at::cat({x, at::zeros({1, x.size(1)}, x.options())}),
+          place.view({-1}).masked_fill(place.view({-1}).lt(0), x.size(0))};
+}
+
+}  // namespace
+
+void AtenBackend::combine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
+                          at::Tensor& y, bool accumulate) const {
   const aten_impl::BelowAutograd below;
+  const PaddedRows from = padded(x, place);
   const at::Tensor rows =
-      x.index_select(0, place.view({-1})).view({weight.size(0), weight.size(1), x.size(1)});
-  return rows.mul(weight.unsqueeze(2)).sum(1);
+      from.rows.index_select(0, from.place).view({weight.size(0), weight.size(1), x.size(1)});
+  const at::Tensor products = rows.mul(weight.unsqueeze(2));
+  if (accumulate)
+    y.add_(products.sum(1));
+  else
+    at::sum_out(y, products, 1);
 }
 
 std::pair<at::Tensor, at::Tensor> AtenBackend::combine_backward(const at::Tensor& x,
@@ -93,11 +113,12 @@ std::pair<at::Tensor, at::Tensor> AtenBackend::combine_backward(const at::Tensor
                                                                 const at::Tensor& place,
                                                                 const at::Tensor& dy) const {
   const aten_impl::BelowAutograd below;
-  const at::Tensor flat = place.view({-1});
-  const at::Tensor rows = x.index_select(0, flat).view({weight.size(0), weight.size(1), x.size(1)});
-  at::Tensor dx = at::empty_like(x);
-  dx.index_copy_(0, flat, (weight.unsqueeze(2) * dy.unsqueeze(1)).view({-1, x.size(1)}));
-  return {dx, rows.mul(dy.unsqueeze(1)).sum(2)};
+  const PaddedRows from = padded(x, place);
+  const at::Tensor rows =
+      from.rows.index_select(0, from.place).view({weight.size(0), weight.size(1), x.size(1)});
+  at::Tensor dx = at::empty_like(from.rows);
+  dx.index_copy_(0, from.place, (weight.unsqueeze(2) * dy.unsqueeze(1)).view({-1, x.size(1)}));
+  return {dx.narrow(0, 0, x.size(0)), rows.mul(dy.unsqueeze(1)).sum(2)};
 }
 
 }  // namespace temper::ops

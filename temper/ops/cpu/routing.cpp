@@ -202,13 +202,14 @@ void router_probabilities_backward(int64_t rows, int64_t experts, const T* logit
 
 template <class T>
 void combine(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
-             const int64_t* place, T* y) {
+             const int64_t* place, T* y, bool accumulate) {
 #pragma omp parallel for schedule(static) if (rows * chosen * width > kParallelNumbers)
   for (int64_t n = 0; n < rows; ++n) {
     T* to = y + n * width;
-    std::fill_n(to, width, T(0));
+    if (!accumulate) std::fill_n(to, width, T(0));
     for (int64_t j = n * chosen; j < (n + 1) * chosen; ++j)
-      row_kernels<T>().add_scaled(width, to, weight[j], x + place[j] * width, to);
+      if (place[j] >= 0)
+        row_kernels<T>().add_scaled(width, to, weight[j], x + place[j] * width, to);
   }
 }
 
@@ -219,6 +220,10 @@ void combine_backward(int64_t rows, int64_t chosen, int64_t width, const T* x, c
   for (int64_t n = 0; n < rows; ++n) {
     const T* g = dy + n * width;
     for (int64_t j = n * chosen; j < (n + 1) * chosen; ++j) {
+      if (place[j] < 0) {
+        dweight[j] = T(0);
+        continue;
+      }
       T* to = dx + place[j] * width;
       for (int64_t i = 0; i < width; ++i) to[i] = weight[j] * g[i];
       dweight[j] = static_cast<T>(dot(width, g, x + place[j] * width));
@@ -226,14 +231,14 @@ void combine_backward(int64_t rows, int64_t chosen, int64_t width, const T* x, c
   }
 }
 
-#define TEMPER_ROUTING(T)                                                                       \
-  template void route(const RouterSpec&, int64_t, const T*, const T*, int64_t*, T*);            \
-  template void route_backward(const RouterSpec&, int64_t, const T*, const int64_t*, const T*,  \
-                               T*);                                                             \
-  template void router_probabilities(int64_t, int64_t, const T*, T*);                           \
-  template void router_probabilities_backward(int64_t, int64_t, const T*, const T*, T*);        \
-  template void combine(int64_t, int64_t, int64_t, const T*, const T*, const int64_t*, T*);     \
-  template void combine_backward(int64_t, int64_t, int64_t, const T*, const T*, const int64_t*, \
+#define TEMPER_ROUTING(T)                                                                         \
+  template void route(const RouterSpec&, int64_t, const T*, const T*, int64_t*, T*);              \
+  template void route_backward(const RouterSpec&, int64_t, const T*, const int64_t*, const T*,    \
+                               T*);                                                               \
+  template void router_probabilities(int64_t, int64_t, const T*, T*);                             \
+  template void router_probabilities_backward(int64_t, int64_t, const T*, const T*, T*);          \
+  template void combine(int64_t, int64_t, int64_t, const T*, const T*, const int64_t*, T*, bool); \
+  template void combine_backward(int64_t, int64_t, int64_t, const T*, const T*, const int64_t*,   \
                                  const T*, T*, T*);
 TEMPER_ROUTING(float)
 TEMPER_ROUTING(double)

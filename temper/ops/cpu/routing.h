@@ -45,13 +45,13 @@ template <class T>
 void router_probabilities_backward(int64_t rows, int64_t experts, const T* logits, const T* g,
                                    T* dlogits);
 
-// y[n, :] = Σ_j weight[n, j] · x[place[n, j], :]: fused multiply-adds from 0, j ascending. x
-// [.., width].
+// y[n, :] = Σ_j weight[n, j] · x[place[n, j], :]: fused multiply-adds, j ascending, from 0 or, if
+// they accumulate, from what y holds. A place below 0 is passed over. x [.., width].
 template <class T>
 void combine(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
-             const int64_t* place, T* y);
+             const int64_t* place, T* y, bool accumulate);
 // dx[place[n, j], :] = weight[n, j] · dy[n, :]; dweight[n, j] = Σ_i dy[n, i] x[place[n, j], i], in
-// double: eight partial sums by i mod 8, then the rest ascending.
+// double: eight partial sums by i mod 8, then the rest ascending; 0 where the place is below 0.
 template <class T>
 void combine_backward(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
                       const int64_t* place, const T* dy, T* dx, T* dweight);

@@ -215,15 +215,13 @@ at::Tensor NativeBackend::router_probabilities_backward(const at::Tensor& logits
   return dlogits;
 }
 
-at::Tensor NativeBackend::combine(const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& place) const {
-  at::Tensor y = at::empty({weight.size(0), x.size(1)}, x.options());
+void NativeBackend::combine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
+                            at::Tensor& y, bool accumulate) const {
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     kernels::combine(weight.size(0), weight.size(1), x.size(1), values<T>(x), values<T>(weight),
-                     values<int64_t>(place), y.mutable_data_ptr<T>());
+                     values<int64_t>(place), y.mutable_data_ptr<T>(), accumulate);
   });
-  return y;
 }
 
 std::pair<at::Tensor, at::Tensor> NativeBackend::combine_backward(const at::Tensor& x,

@@ -77,8 +77,9 @@ void PpoConfig::validate() const {
           "or adapter.method: lora");
   require(!ppo.share_base || !ppo.critic, "ppo.share_base", "found true, but ppo.critic, ",
           ppo.critic.value_or(""), ", is a separate model; expected false, or no ppo.critic");
-  require(!ppo.share_base || mesh.tensor == 1, "ppo.share_base",
-          "the base is split among ranks (mesh.tensor), but a critic is not; expected false");
+  require(!ppo.share_base || (mesh.tensor == 1 && mesh.expert == 1), "ppo.share_base",
+          "the base is split among ranks (mesh.tensor, mesh.expert), but a critic is not; expected "
+          "false");
 }
 
 }  // namespace temper::rl

@@ -15,7 +15,7 @@ RankPolicy::RankPolicy(const RlConfig& config, train::Policy& policy, const dist
       messages_(messages),
       ahead_(config.rl.max_staleness > 0),
       whole_(mesh.model->size() == 1),
-      split_(mesh.tensor->size() != config.roles.tensor),
+      split_(mesh.layer_parts() != config.roles.tensor),
       options_(config.rollout.engine_options()),
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotPolicy>(config, policy) : nullptr),
       pool_(std::make_shared<generate::remote::ServerPool>(role_ranks.sampling(),
