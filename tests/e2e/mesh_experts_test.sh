@@ -24,7 +24,7 @@ base="train.max_steps=3 train.micro_batch_tokens=32 optimizer.learning_rate=1e-3
 sft="data.train=rows.jsonl data.eval=rows.jsonl train.eval_every=2 train.batch_size=5"
 rl="data.train=prompts.jsonl rl.group_size=3 rl.prompts_per_rollout=3 rl.minibatches=2 rollout.max_new_tokens=6 rl.beta=0.04"
 rewards='rewards=[{name: even, command: [sh, even.sh]}]'
-lora="adapter.method=lora adapter.rank=3 adapter.target_modules=all-linear"
+lora="adapter.rank=3 adapter.target_modules=all-linear"
 check() { # VERB NAME WEIGHTS ARGUMENTS
   local verb=$1 name=$2 weights=$3
   shift 3
@@ -40,8 +40,8 @@ for model in qwen3_moe gpt_oss; do
   check sft "sft-$model" model model.path=$model $sft train.router_aux_loss=0.01
   check grpo "grpo-$model" model model.path=$model $rl "$rewards"
 done
-check sft sft-lora adapter_model model.path=qwen3_moe $sft $lora
-check grpo grpo-qlora adapter_model model.path=qwen3_moe $rl "$rewards" $lora adapter.method=qlora
+check sft sft-lora adapter_model model.path=qwen3_moe $sft adapter.method=lora $lora
+check grpo grpo-qlora adapter_model model.path=qwen3_moe $rl "$rewards" adapter.method=qlora $lora
 run sft data-2 --nproc 4 model.path=qwen3_moe $sft train.router_aux_loss=0.01 $base mesh.expert=2
 same sft-qwen3_moe data-2
 
@@ -58,14 +58,7 @@ same_bits sft-qwen3_moe more model
 plan() { "$temper" check sft model.path=qwen3_moe $sft $base --nproc "$1" "${@:2}" --json; }
 python3 - <(plan 1) <(plan 2 mesh.expert=2) <<'P' || fail "memory of divided experts"
 import json, sys
-def find(x, key):
-    if isinstance(x, dict):
-        if key in x and isinstance(x[key], (int, float)): return x[key]
-        x = list(x.values())
-    if isinstance(x, list):
-        for y in x:
-            if (found := find(y, key)) is not None: return found
-one, two = (find(json.load(open(f)), "weights") for f in sys.argv[1:])
+one, two = (json.load(open(f))["plan"]["parts"]["weights"] for f in sys.argv[1:])
 assert 0.5 * one < two < 0.8 * one, (one, two)
 P
 
