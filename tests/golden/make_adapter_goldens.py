@@ -8,7 +8,8 @@ expected.json:
   model, sequences      the base model's directory; token ids
   logp                  log p of every token after a sequence's first, the sequences one after another
   grad.NAME             gradients of the mean over all those tokens of -logp
-  merged.NAME           weights after merge_and_unload that are not the base model's
+  merged.NAME           weights after merge_and_unload that are not the base model's; not of a head that is tied to
+                        the embeddings, whose merging changes the embeddings as well (PEFT warns of it)
   losses, norms         of five steps on that mean: torch.optim.AdamW with weight decay on matrices only, after
                         clip_grad_norm_(1.0); the norms are those before clipping
   final_logp            logp after the five steps
@@ -36,6 +37,10 @@ CASES = dict(
     saved_head=("qwen3", dict(r=2, lora_alpha=4, target_modules=SOME, modules_to_save=["lm_head"])),
     saved_tied=("llama_linear", dict(r=2, lora_alpha=4, target_modules=SOME, use_dora=True,
                                      modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
+    head=("qwen3", dict(r=4, lora_alpha=8, target_modules=SOME + ["lm_head"])),
+    head_tied=("llama_linear", dict(r=4, lora_alpha=8, target_modules=SOME + ["lm_head"])),
+    head_capped=("gemma2", dict(r=3, lora_alpha=4, target_modules=SOME + ["lm_head"])),
+    head_scaled=("granite", dict(r=3, lora_alpha=4, target_modules=["lm_head"], use_rslora=True)),
 )
 
 
@@ -80,10 +85,12 @@ def make(seed, name, base, options):
     tensors = {"logp": log_probabilities(adapted, sequences).detach()}
     loss.backward()
     tensors |= {"grad." + plain(n): p.grad.clone() for n, p in trained.items()}
-    before = dict(load().named_parameters())
+    base_model = load()
+    before = dict(base_model.named_parameters())
+    tied_head = base_model.config.tie_word_embeddings and "lm_head" in options["target_modules"]
     merged = peft.PeftModel.from_pretrained(load(), directory).merge_and_unload()
     tensors |= {"merged." + n: p.detach().clone() for n, p in merged.named_parameters()
-                if not torch.equal(p, before[n])}
+                if not torch.equal(p, before[n]) and not (tied_head and "embed_tokens" in n)}
     decay = [p for p in trained.values() if p.ndim >= 2]
     rest = [p for p in trained.values() if p.ndim < 2]
     optimizer = torch.optim.AdamW([dict(params=decay, weight_decay=WEIGHT_DECAY), dict(params=rest, weight_decay=0.0)],
