@@ -11,6 +11,7 @@
 #include "temper/cli/written_dtype.h"
 #include "temper/generate/score.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/adapter.h"
 #include "temper/models/directory.h"
 #include "temper/models/gguf.h"
 #include "temper/models/save.h"
@@ -160,10 +161,11 @@ template <class Head>
 void Export::run_hf(at::ScalarType type) const {
   auto source = Head::load(model_dir, adapter, merged_into());
   const std::vector<float> before = Head::numbers(*source.model);
+  const bool untied = models::adapts_tied_head(*source.model);
   const auto tensors = source.weights->merged_tensors(type);
   std::filesystem::create_directories(output);
   write_safetensors_model(output, tensors);
-  models::write_model_files({model_dir, model_dir}, output, type, Head::kKind);
+  models::write_model_files({model_dir, model_dir}, output, type, Head::kKind, untied);
   ChatTemplate::copy_own(model_dir, adapter, output);
   check_written(tensors, output);
   source.weights.reset();
@@ -184,6 +186,10 @@ void Export::run_gguf(at::ScalarType type) const {
   const models::GgufHeader header = models::gguf_header(model_dir, type, adapter);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
   auto source = VocabularyHead::load(model_dir, adapter, merged_into());
+  check<ConfigError>(!models::adapts_tied_head(*source.model), "--format gguf: the adapter ",
+                     adapter,
+                     " is on lm_head, and the model's head is tied to its embeddings; export it "
+                     "with --format hf, then the result as gguf");
   const std::vector<float> before = VocabularyHead::numbers(*source.model);
   std::filesystem::create_directories(output);
   const std::string path = output + "/model-" + dtype + ".gguf";

@@ -17,15 +17,24 @@
 namespace temper::models {
 
 std::vector<Target> linear_layers(nn::Module& model) {
-  std::vector<Target> layers;
+  std::vector<Target> layers, head;
+  const auto add_head = [&](const std::string& path, nn::Linear& layer) {
+    head.push_back({path, &layer});
+  };
   model.visit({.linear =
                    [&](const std::string& path, nn::Linear& layer) {
                      if (path != kScorePath) layers.push_back({path, &layer});
                    },
-               .lm_head = [](const std::string&, nn::LmHead&) {},
+               .lm_head = add_head,
+               .tied_head = add_head,
                .router = [&](const std::string& path,
                              nn::Router& router) { layers.push_back({path, &router, true}); }});
+  layers.insert(layers.end(), head.begin(), head.end());
   return layers;
+}
+
+bool is_head(const Target& target) {
+  return dynamic_cast<nn::LmHead*>(target.layer) || dynamic_cast<nn::TiedHead*>(target.layer);
 }
 
 std::vector<WholeModule> whole_modules(nn::Module& model) {
@@ -70,6 +79,22 @@ void train_score(nn::Module& model) {
   score->set_trainable(true);
 }
 
+namespace {
+
+// What an adapter of the vocabulary's head cannot be.
+void check_head(const Target& t, const LoraConfig& config) {
+  if (!is_head(t)) return;
+  check<ConfigError>(!config.dora,
+                     "adapter.target_modules: an adapter of lm_head has no magnitudes; leave "
+                     "use_dora or lm_head out");
+  const nn::Placement* const placement = t.layer->weight.placement();
+  check<ConfigError>(!placement || !placement->tensor,
+                     "adapter.target_modules: lm_head takes no adapter where ranks divide the "
+                     "vocabulary (mesh.tensor); leave lm_head out, or set mesh.tensor: 1");
+}
+
+}  // namespace
+
 void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config) {
   check_all_experts(model, targets);
   for (const Target& t : targets)
@@ -79,6 +104,7 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
         config.dora ? "no magnitudes (DoRA)" : "no dropout", ", as in PEFT; leave it away, or ",
         t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
         " out of adapter.target_modules");
+  for (const Target& t : targets) check_head(t, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   uint64_t key = 0;
   for (const Target& t : targets)
@@ -92,7 +118,7 @@ std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::str
   std::vector<Target> layers = adaptable_layers(model);
   if (names.size() == 1 && names[0] == "all-linear") return layers;
   for (const Target& t : linear_layers(model))
-    if (t.is_router) layers.push_back(t);
+    if (t.is_router || is_head(t)) layers.push_back(t);
   std::set<std::string> known;
   for (const Target& t : layers) known.insert(last_part(t.path));
   std::vector<Target> chosen;
@@ -108,7 +134,8 @@ std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::str
     std::string list;
     for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
     check<ConfigError>(used.contains(name), "adapter.target_modules: `", name,
-                       "` names no linear layer; there are ", list, ", or all-linear");
+                       "` names no linear layer; there are ", list,
+                       ", or all-linear, which is all of them but lm_head and routers");
   }
   return chosen;
 }
@@ -136,6 +163,16 @@ std::vector<WholeModule> choose_whole(nn::Module& model, const std::vector<std::
   for (const WholeModule& m : modules)
     if (chosen.contains(m.weight)) out.push_back(m);
   return out;
+}
+
+void check_head_trains(const Target& head, const std::vector<WholeModule>& whole, double dropout) {
+  check<ConfigError>(dropout == 0,
+                     "adapter.dropout: an adapter of lm_head has no dropout; set it to 0, or leave "
+                     "lm_head out of adapter.target_modules");
+  for (const WholeModule& m : whole)
+    check<ConfigError>(m.weight != &head.layer->weight,
+                       "adapter.modules_to_save: the weight of lm_head trains whole there; leave "
+                       "lm_head out of adapter.target_modules or of adapter.modules_to_save");
 }
 
 // PEFT: kaiming_uniform(a = sqrt 5), that is uniform in +-1 / sqrt(in).
@@ -168,6 +205,10 @@ double LoraConfig::scale_of(const std::string& path) const {
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
   const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
+  for (const Target& t : targets) {
+    if (!is_head(t)) continue;
+    check_head_trains(t, whole, config.dropout);
+  }
   attach(targets, model, config);
   for (const Target& t : targets) {
     nn::Lora& lora = *t.layer->lora();
@@ -217,10 +258,10 @@ int freeze_adapter_copy(nn::Module& model, int from) {
                     [from](const Target& t) { return t.layer->adapter(from); }),
         "a model without an adapter has none to copy");
   int index = 0;
-  const auto copy = [&](const std::string&, nn::Linear& layer) {  // heads count along
+  const auto add = [&](const std::string&, nn::Linear& layer) {  // heads count along
     index = layer.add_frozen_copy(from);
   };
-  model.visit({.linear = copy, .router = copy});
+  model.visit({.linear = add, .tied_head = add, .router = add});
   for (const WholeModule& m : whole_modules(model)) m.versions->add_frozen_copy(*m.weight, from);
   return index;
 }
@@ -229,7 +270,7 @@ void remove_adapter_copy(nn::Module& model, int index) {
   const auto remove = [index](const std::string&, nn::Linear& layer) {
     layer.remove_frozen_copy(index);
   };
-  model.visit({.linear = remove, .router = remove});
+  model.visit({.linear = remove, .tied_head = remove, .router = remove});
   for (const WholeModule& m : whole_modules(model)) m.versions->remove_frozen_copy(index);
 }
 
@@ -275,11 +316,25 @@ std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig
   for (const Target& t : linear_layers(*merged)) layers[t.path] = t.layer;
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(index);
-    if (!lora) continue;
+    if (!lora || is_head(t)) continue;
     nn::Linear& layer = *layers.at(t.path);
     layer.weight.set_value(lora->merged(layer.weight));
   }
   return merged;
+}
+
+bool adapts_head(nn::Module& model) {
+  const std::vector<Target> layers = linear_layers(model);
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const Target& t) { return is_head(t) && t.layer->lora(); });
+}
+
+bool adapts_tied_head(nn::Module& model) {
+  bool adapts = false;
+  model.visit({.tied_head = [&](const std::string&, nn::TiedHead& head) {
+    adapts = head.lora() != nullptr;
+  }});
+  return adapts;
 }
 
 void merge_adapters(nn::Module& model) {

@@ -14,8 +14,8 @@ struct LoraConfig {
   double alpha = 32, dropout = 0;
   bool rank_stabilized = false;  // scale alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732)
   std::vector<std::string> target_modules{
-      "all-linear"};  // names of linear layers (their last part or whole path)
-  bool dora = false;  // weight-decomposed (nn::Lora)
+      "all-linear"};  // names of linear layers (their last part or whole path), lm_head too
+  bool dora = false;  // weight-decomposed (nn::Lora); not of lm_head
   // Modules that train whole beside the low-rank matrices: embed_tokens, lm_head; of a tied model
   // either means both. A ScalarModel's head always trains.
   std::vector<std::string> modules_to_save{};
@@ -35,9 +35,10 @@ struct LoraConfig {
   double scale_of(const std::string& path) const;
 };
 
-// Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen but a ScalarModel's
-// head, which trains beside the adapter. Throws ConfigError for a target that names no linear
-// layer, listing those that there are.
+// Adds fresh adapters: A as PEFT draws it, B zero. all-linear does not mean lm_head. That of a
+// model whose head is tied to its embeddings adapts the head alone, as in PEFT. Every base weight
+// is frozen but a ScalarModel's head, which trains beside the adapter. Throws ConfigError for a
+// target that names no linear layer, listing those that there are.
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
 
 // Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an
@@ -80,7 +81,14 @@ std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig
 // index that this returns computes with it. The model has no adapter of its own, before and after.
 int load_frozen_adapter(CausalLM& model, const std::string& directory);
 
-// Adds every adapter to its base weight; the model then has none.
+// Whether the model's own adapter is on the vocabulary's head.
+bool adapts_head(nn::Module& model);
+// The same of a head whose weight is the embedding's: merging it makes a model that is not
+// tied (stream.h).
+bool adapts_tied_head(nn::Module& model);
+
+// Adds every adapter to its base weight; the model then has none. Throws RunError where
+// adapts_tied_head().
 void merge_adapters(nn::Module& model);
 
 }  // namespace temper::models

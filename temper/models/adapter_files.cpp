@@ -125,6 +125,32 @@ AdapterConfig read_config(const std::string& directory) {
   return read;
 }
 
+// PEFT writes the base's own weight beside an adapter of the head. Another one would be another
+// base model.
+void take_head_base(TensorMap& tensors, const Target& head, const std::string& directory) {
+  const std::string name = kPrefix + head.path + ".base_layer.weight";
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) return;
+  const nn::Parameter& own = head.layer->weight;
+  check<ConfigError>(found->second.shape == own.whole_shape(), directory, ": ", name, " is ",
+                     at::IntArrayRef(found->second.shape), ", expected ",
+                     at::IntArrayRef(own.whole_shape()), "; the adapter is for another model");
+  // Either may be kept rounded.
+  const bool same =
+      !own.has_value() || at::equal(to_tensor(found->second, at::kFloat).to(at::kBFloat16),
+                                    own.float_value().detach().to(at::kCPU).to(at::kBFloat16));
+  check<ConfigError>(same, directory, ": ", name,
+                     " is not the model's; the adapter is for another model");
+  tensors.erase(found);
+}
+
+// What an adapter of a language model's head left in the file for a model without that head.
+void drop_head(TensorMap& tensors) {
+  tensors.erase(kHeadTensor);
+  for (const char* part : {"lora_A.weight", "lora_B.weight", "base_layer.weight"})
+    tensors.erase(kPrefix + "lm_head." + part);
+}
+
 // Values of whole modules, where the file has some; their names. A tied model's embeddings are its
 // head, so that both or none must come.
 std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool tied_file,
@@ -177,12 +203,19 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
     take(tensors, matrix_name(t, "lora_B"), t.layer->lora()->lora_B.weight, directory);
     if (config.dora)
       take(tensors, magnitude_name(t), t.layer->lora()->lora_magnitude_vector->weight, directory);
+    if (is_head(t)) take_head_base(tensors, t, directory);
   }
   config.modules_to_save = take_whole(tensors, model, config.tied, directory);
+  for (const Target& t : targets)
+    for (const WholeModule& m : whole_modules(model))
+      check<ConfigError>(!is_head(t) || m.weight != &t.layer->weight || !m.versions->replaced(),
+                         directory,
+                         ": adapts lm_head and brings its weight whole as well; "
+                         "expected one of target_modules and modules_to_save to name it");
   train_score(model);
   if (nn::Parameter* score = score_weight(model)) {
     if (tensors.contains(kScoreTensor)) take(tensors, kScoreTensor, *score, directory);
-    tensors.erase(kHeadTensor);  // of a language model's adapter: a scalar model has no such head
+    drop_head(tensors);
   }
   check<ConfigError>(tensors.empty(), directory, ": the model has no place for ",
                      tensors.empty() ? "" : tensors.begin()->first);

@@ -14,8 +14,8 @@ struct Target {
   nn::Linear* layer;
   bool is_router = false;
 };
-// Every linear layer but the heads: that of a sequence classifier trains whole beside the low-rank
-// matrices.
+// Every linear layer that may have an adapter, the vocabulary's head last: all but the head of a
+// sequence classifier, which trains whole beside the low-rank matrices.
 std::vector<Target> linear_layers(nn::Module& model);
 
 // A module that an adapter may bring whole: the embeddings, or a head of its own.
@@ -28,6 +28,9 @@ std::vector<WholeModule> whole_modules(nn::Module& model);
 
 // Whether the vocabulary's head reads the embeddings' weight.
 bool is_tied(nn::Module& model);
+
+// Whether it is the vocabulary's head.
+bool is_head(const Target& target);
 
 // The weight of a sequence classifier's head; null in a language model.
 nn::Parameter* score_weight(nn::Module& model);

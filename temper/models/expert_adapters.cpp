@@ -177,6 +177,7 @@ std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::str
 
 std::vector<Target> adaptable_layers(nn::Module& model) {
   std::vector<Target> layers = linear_layers(model);
+  std::erase_if(layers, is_head);
   if (expert_modules(layers).empty()) return layers;
   std::erase_if(layers, [](const Target& t) {
     const std::string name = last_part(t.path);

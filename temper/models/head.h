@@ -30,10 +30,17 @@ class VocabularyHead {
   // [vocabulary, hidden]: the model's own, or what an adapter put in its place.
   const nn::Parameter& weight(int adapter) const;
 
+  // Whether an adapter is on the head.
+  bool is_adapted(int adapter) const { return layer_.adapter(adapter) != nullptr; }
+
  private:
   ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
+  // What the adapter adds for these rows.
+  ops::HeadAdapter adapter_of(const at::Tensor& rows, int adapter) const;
 
   std::optional<nn::LmHead> lm_head_;
+  std::optional<nn::TiedHead> tied_head_;
+  nn::Linear& layer_;  // one of the two
   nn::Module& owner_;  // of the weight: the head's own, or the embedding
   const nn::Parameter& weight_;
   const nn::WeightVersions& versions_;  // the weight's own

@@ -60,6 +60,8 @@ class CausalLM : public Model {
   at::Device device() const { return head_weight().device(); }
   // [vocabulary, hidden_size], whether it is the head's own or the embedding's.
   const nn::Parameter& head_weight(int adapter = 0) const { return head_.weight(adapter); }
+  // Whether the adapter is on the head as well.
+  bool adapts_head(int adapter = 0) const { return head_.is_adapted(adapter); }
   ops::AttentionSpec attention_spec(int64_t layer = 0) const {
     return body_->attention_spec(layer);
   }

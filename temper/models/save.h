@@ -26,9 +26,10 @@ struct ModelFiles {
 enum class HeadKind { kVocabulary, kScalar };
 
 // Writes config.json with the dtype as saved and, of a multimodal checkpoint, its text_config
-// alone; copies the others.
+// alone; copies the others. untied: the weights written have a head of their own, whatever the
+// config that is read says.
 void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
-                       HeadKind head = HeadKind::kVocabulary);
+                       HeadKind head = HeadKind::kVocabulary, bool untied = false);
 
 // The tokenizer and chat templates of a model directory, as far as there are any.
 void copy_tokenizer_files(const std::string& from, const std::string& directory);

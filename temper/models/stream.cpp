@@ -225,8 +225,19 @@ NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
     if (stored) view.make = [view = *stored] { return view.make ? view.make() : view; };
     tensors.emplace_back(name, std::move(view));
   });
+  if (adapts_tied_head(model_)) tensors.push_back(merged_tied_head(dtype));
   restore_names(model_.body(), tensors);
   return tensors;
+}
+
+NamedTensors::value_type WeightStream::merged_tied_head(at::ScalarType dtype) const {
+  nn::Linear* head = nullptr;
+  model_.visit({.tied_head = [&](const std::string&, nn::TiedHead& tied) { head = &tied; }});
+  return {"lm_head.weight", view_of(head->weight.whole_shape(), dtype, [this, dtype, head] {
+            const at::NoGradGuard no_grad;
+            const Here here(*this, head->weight);
+            return head->lora()->merged(head->weight).to(dtype);
+          })};
 }
 
 StreamedModel<CausalLM> stream_model(const std::string& directory, const std::string& adapter,

@@ -29,14 +29,16 @@ class WeightStream {
 
   // A parameter's value with its adapter merged, float32, in memory of its own.
   at::Tensor merged(nn::Parameter& parameter) const;
-  // The model's parameters in this dtype, adapters merged, under the names that transformers reads;
-  // each is made when it is asked for. The views refer to the model and to this object.
+  // The model's parameters in this dtype, adapters merged, under the names that transformers reads,
+  // with a head of its own where adapts_tied_head(); each is made when it is asked for. The views
+  // refer to the model and to this object.
   NamedTensors merged_tensors(at::ScalarType dtype) const;
 
  private:
   class Source;
   class StreamedUnit;
   class Here;
+  NamedTensors::value_type merged_tied_head(at::ScalarType dtype) const;
   nn::Lora* lora_of(const nn::Parameter& parameter) const;
 
   Model& model_;

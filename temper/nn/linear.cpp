@@ -42,9 +42,14 @@ at::Tensor embedding_noise(const DropoutKeys& keys, const at::Tensor& x) {
 Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
                double init_std)
     : Module(parent, std::move(name)),
-      weight(*this, "weight", {out, in}, {Init::Kind::kNormal, init_std}) {
+      own_weight_(std::in_place, *this, "weight", std::vector<int64_t>{out, in},
+                  Init{Init::Kind::kNormal, init_std}),
+      weight(*own_weight_) {
   if (has_bias) bias.emplace(*this, "bias", std::vector<int64_t>{out}, Init{Init::Kind::kZeros, 0});
 }
+
+Linear::Linear(Module& parent, std::string name, Parameter& shared_weight)
+    : Module(parent, std::move(name)), weight(shared_weight) {}
 
 at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
   return project(x, {this}, context)[0];
@@ -190,6 +195,8 @@ Lora* Linear::adapter(int index) {
 void Linear::merge_lora() {
   if (!lora_) return;
   check(copies_.empty(), "an adapter that has frozen copies is not merged");
+  check(own_weight_.has_value(),
+        "an adapter of a head whose weight is the embedding's is not merged into it");
   if (weight.is_elsewhere()) return remove_lora();
   using ops::WeightFormat;
   const at::Tensor merged = lora_->merged(weight);
@@ -274,6 +281,10 @@ void Linear::accept(const std::string& path, const LayerVisitor& visitor) {
 void LmHead::accept(const std::string& path, const LayerVisitor& visitor) {
   if (visitor.lm_head) return visitor.lm_head(path, *this);
   Linear::accept(path, visitor);
+}
+
+void TiedHead::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.tied_head) visitor.tied_head(path, *this);
 }
 
 void Embedding::accept(const std::string& path, const LayerVisitor& visitor) {

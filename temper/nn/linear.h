@@ -73,10 +73,16 @@ class Linear : public Module {
   int64_t in() const { return weight.whole_shape()[1]; }
   int64_t out() const { return weight.whole_shape()[0]; }
 
-  Parameter weight;               // [out, in]
+ private:
+  std::optional<Parameter> own_weight_;
+
+ public:
+  Parameter& weight;              // [out, in]
   std::optional<Parameter> bias;  // [out]
 
  protected:
+  // One whose weight is another module's, which outlives it.
+  Linear(Module& parent, std::string name, Parameter& shared_weight);
   void accept(const std::string& path, const LayerVisitor& visitor) override;
 
  private:
@@ -105,6 +111,18 @@ class LmHead : public Linear {
  public:
   LmHead(Module& parent, std::string name, int64_t width, int64_t vocabulary, double init_std);
   WeightVersions versions;
+
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
+};
+
+// A vocabulary head that reads the embedding's weight: a place for an adapter of the head alone, as
+// PEFT has it where target_modules names the lm_head of a tied model. What the embedding gives
+// stays the base model's.
+class TiedHead : public Linear {
+ public:
+  TiedHead(Module& parent, std::string name, Parameter& embedding_weight)
+      : Linear(parent, std::move(name), embedding_weight) {}
 
  protected:
   void accept(const std::string& path, const LayerVisitor& visitor) override;

@@ -14,11 +14,16 @@ namespace temper::ops {
 inline int64_t blocks_of(int64_t columns) { return (columns + kLogitsBlock - 1) / kLogitsBlock; }
 
 // Logits of one tile [rows of hidden, rows of weight]: scale, cap and temperature of hidden
-// weightᵀ.
-inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden,
-                              const Weight& weight) {
+// weightᵀ and what the tile's part of an adapter adds to it.
+inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                              const HeadAdapter& adapter = {}) {
   at::Tensor x = at::empty({hidden.size(0), weight.out()}, hidden.options());
   multiply(hidden, weight, x);
+  if (adapter.low.defined()) {
+    at::Tensor up = at::empty_like(x);
+    multiply(adapter.low, adapter.up, up);
+    x = backend_of(x).add_scaled(x, up, adapter.scale);
+  }
   backend_of(x).finish_logits(spec, x);
   return x;
 }

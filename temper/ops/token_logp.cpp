@@ -74,22 +74,40 @@ void check_kept(const KeptTokens& kept, const std::vector<int64_t>& target, int6
   }
 }
 
+Weight with_values(Weight weight, const at::Tensor& values) {
+  weight.values = values;
+  return weight;
+}
+
 struct LogpKept {
   HeadSpec spec;
   Weight weight;      // without its values
   at::Tensor target;  // [M]
   int64_t columns;    // of the vocabulary on this rank
   std::shared_ptr<const KeptTokens> kept = nullptr;
-  Weight weight_of(const at::Tensor& values) const {
-    Weight w = weight;
-    w.values = values;
-    return w;
+  Weight up = {};  // the adapter's, without its values
+  double up_scale = 1;
+  Weight weight_of(const at::Tensor& values) const { return with_values(weight, values); }
+  HeadAdapter adapter_of(const at::Tensor& low, const at::Tensor& values) const {
+    if (!low.defined()) return {};
+    return {low, with_values(up, values), up_scale};
   }
 };
 
+// The adapter's part of a block of the vocabulary, and of that its rows of the batch.
+HeadAdapter block_of(const HeadAdapter& adapter, int64_t first, int64_t rows) {
+  if (!adapter.low.defined()) return {};
+  return {adapter.low, block_of(adapter.up, first, rows), adapter.scale};
+}
+HeadAdapter rows_of(const HeadAdapter& adapter, int64_t row, int64_t rows) {
+  if (!adapter.low.defined()) return {};
+  return {adapter.low.narrow(0, row, rows), adapter.up, adapter.scale};
+}
+
 struct LogpFunction : Function<LogpFunction> {
   static variable_list forward(AutogradContext* ctx, LogpKept what, const at::Tensor& hidden,
-                               const at::Tensor& weight) {
+                               const at::Tensor& weight, const at::Tensor& low,
+                               const at::Tensor& up) {
     const Backend& backend = backend_of(hidden);
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
     // Where another rank has the target it stays 0.
@@ -97,9 +115,12 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor target = what.target.unsqueeze(1);
     at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
     const int64_t entry = first_entry(what.spec, vocabulary);
+    const HeadAdapter adapter = what.adapter_of(low, up);
     each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+      const HeadAdapter own = block_of(adapter, first, m);
       each_rows(backend, m, [&](int64_t row, int64_t rows) {
-        at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part);
+        at::Tensor x =
+            tile_logits(what.spec, hidden.narrow(0, row, rows), part, rows_of(own, row, rows));
         rule_out(what.kept.get(), row, entry + first, x);
         backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
         backend.take_entries(x, entry + first, target.narrow(0, row, rows),
@@ -112,13 +133,14 @@ struct LogpFunction : Function<LogpFunction> {
     }
     const SoftmaxSums sums = backend.join_softmax_parts(parts);
     const at::Tensor logp = chosen.view({m}).sub_(sums.log_sum_exp);
-    ctx->save_for_backward({hidden, weight, sums.log_sum_exp, sums.entropy});
+    ctx->save_for_backward({hidden, weight, sums.log_sum_exp, sums.entropy, low, up});
     ctx->set_materialize_grads(false);
     variable_list constant;
     if (!what.spec.entropy) constant.push_back(sums.entropy);
     if (!what.spec.log_sum_exp) constant.push_back(sums.log_sum_exp);
     ctx->mark_non_differentiable(constant);
     what.weight.panels.reset();  // not for the backward pass
+    what.up.panels.reset();
     keep(ctx, std::move(what));
     return {logp, sums.entropy, sums.log_sum_exp};
   }
@@ -134,14 +156,22 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
     if (z.defined()) g = g - z;
     const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
-    at::Tensor dhidden, dweight;
+    const HeadAdapter adapter = what.adapter_of(saved[4], saved[5]);
+    at::Tensor dhidden, dweight, dlow, dup;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
+    if (adapter.low.defined()) {
+      dlow = at::zeros_like(adapter.low);
+      dup = at::zeros_like(adapter.up.values);
+    }
     each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
       const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
+      const HeadAdapter own = block_of(adapter, first, m);
       each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
         const at::Tensor in = hidden.narrow(0, row, rows);
-        const at::Tensor dx = logits_gradient(what, sums, in, part, row, first, {g, h, z});
+        const HeadAdapter of_rows = rows_of(own, row, rows);
+        const at::Tensor dx =
+            logits_gradient(what, sums, {in, part, of_rows, row, first}, {g, h, z});
         if (dhidden.defined()) {
           at::Tensor to = dhidden.narrow(0, row, rows);
           multiply_transposed(dx, part, to, true, backward_panels);
@@ -150,10 +180,13 @@ struct LogpFunction : Function<LogpFunction> {
           at::Tensor to = dweight.narrow(0, first, part.out());
           weight_gradient(part, dx, in, to, true);
         }
+        if (dlow.defined())
+          adapter_gradients(of_rows, dx, dlow.narrow(0, row, rows),
+                            dup.narrow(0, first, part.out()));
       });
     });
     if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
-    return {at::Tensor(), dhidden, dweight};
+    return {at::Tensor(), dhidden, dweight, dlow, dup};
   }
 
   // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
@@ -161,16 +194,23 @@ struct LogpFunction : Function<LogpFunction> {
   struct RowGradients {
     at::Tensor g, h, z;
   };
+  // Some rows of the batch from `row` on, and a block of the vocabulary from `first` on.
+  struct Tile {
+    const at::Tensor& hidden;
+    const Weight& part;
+    const HeadAdapter& adapter;
+    int64_t row, first;
+  };
   // The gradient of a tile's products, before scale, cap and temperature.
-  static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums,
-                                    const at::Tensor& hidden, const Weight& part, int64_t row,
-                                    int64_t first, const RowGradients& d) {
-    const Backend& backend = backend_of(hidden);
-    const int64_t rows = hidden.size(0), entry = first_entry(what.spec, what.columns);
+  static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums, const Tile& tile,
+                                    const RowGradients& d) {
+    const Backend& backend = backend_of(tile.hidden);
+    const int64_t row = tile.row, first = tile.first, rows = tile.hidden.size(0),
+                  entry = first_entry(what.spec, what.columns);
     const auto own = [&](const at::Tensor& x) {
       return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
     };
-    at::Tensor x = tile_logits(what.spec, hidden, part);
+    at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapter);
     const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
     rule_out(what.kept.get(), row, entry + first, x);
     backend.softmax_gradient(x, entry + first, own(what.target),
@@ -183,24 +223,49 @@ struct LogpFunction : Function<LogpFunction> {
     if (what.spec.scale != 1) x.mul_(what.spec.scale);
     return x;
   }
+  // Adds a tile's part, from the gradient of its products.
+  static void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
+                                at::Tensor dup) {
+    const at::Tensor scaled = dx * adapter.scale;
+    multiply_transposed(scaled, adapter.up, dlow, true);
+    weight_gradient(adapter.up, scaled, adapter.low, dup, true);
+  }
 };
+
+void check_adapter(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                   const HeadAdapter& adapter) {
+  if (!adapter.low.defined()) return;
+  check(!spec.ranks, "a head that is divided among ranks has no adapter");
+  check(adapter.low.dim() == 2 && adapter.low.size(0) == hidden.size(0) &&
+            adapter.up.in() == adapter.low.size(1) && adapter.up.out() == weight.out(),
+        "a head's adapter: low ", adapter.low.sizes(), ", up ", adapter.up.values.sizes(), " for ",
+        hidden.size(0), " rows and a vocabulary of ", weight.out());
+}
 }  // namespace
 
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                     const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept) {
+                     const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept,
+                     const HeadAdapter& adapter) {
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
             hidden.size(1) == weight.in(),
         "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
         target.size(), " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
+  check_adapter(spec, hidden, weight, adapter);
   const int64_t vocabulary = weight.out() * (spec.ranks ? spec.ranks->size() : 1);
   for (const int64_t t : target)
     check<DataError>(t >= 0 && t < vocabulary, "token id ", t,
                      " is outside the model's vocabulary of ", vocabulary);
   if (kept) check_kept(*kept, target, vocabulary);
-  LogpKept what{spec, weight, indices(target, hidden), weight.out(), std::move(kept)};
-  what.weight.values.reset();
-  variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values);
+  LogpKept what{.spec = spec,
+                .weight = with_values(weight, {}),
+                .target = indices(target, hidden),
+                .columns = weight.out(),
+                .kept = std::move(kept),
+                .up = with_values(adapter.up, {}),
+                .up_scale = adapter.scale};
+  variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values,
+                                          adapter.low, adapter.up.values);
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
 }
 
@@ -208,7 +273,9 @@ void exp_shifted(int64_t count, const float* x, float shift, float* y) {
   kernels::row_kernels<float>().exp_shifted(count, x, shift, y);
 }
 
-Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight) {
+Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+              const HeadAdapter& adapter) {
+  check_adapter(spec, hidden, weight, adapter);
   const Backend& backend = backend_of(hidden);
   const int64_t m = hidden.size(0);
   const auto parts_of_whole = [&](const at::Tensor& x) {
@@ -218,7 +285,7 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weig
   };
   Logits result;
   result.rank_columns = weight.out();
-  result.logits = tile_logits(spec, hidden.contiguous(), weight);
+  result.logits = tile_logits(spec, hidden.contiguous(), weight, adapter);
   at::Tensor parts = parts_of_whole(result.logits), joined = parts;
   if (spec.ranks) {
     // The log-sum-exp is of the parts that token_logp joins, the sampler's blocks are of the whole.

@@ -25,6 +25,14 @@ struct HeadSpec {
   std::shared_ptr<Ranks> ranks = nullptr;
 };
 
+// What a low-rank adapter of the head adds to the logits, before HeadSpec's scale: scale low upᵀ.
+// Without ranks.
+struct HeadAdapter {
+  at::Tensor low;  // [M, rank]; undefined: there is none
+  Weight up = {};  // [V, rank]
+  double scale = 1;
+};
+
 struct TokenLogp {
   at::Tensor logp;         // [M]: log p(target[i] | hidden[i])
   at::Tensor entropy;      // [M] in nats, or undefined
@@ -41,13 +49,14 @@ struct KeptTokens {
 };
 
 // hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
-// hidden and, unless it is frozen, in weight, through all outputs. logp = x[target] - log Σ exp
-// x in float32. Where logits overflow or are no numbers, so is logp. With `kept` all outputs are
-// those of the distribution renormalized over the kept tokens, of which each target must be one
-// (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
+// hidden, in the adapter's two and, unless it is frozen, in weight, through all outputs. logp =
+// x[target] - log Σ exp x in float32. Where logits overflow or are no numbers, so is logp. With
+// `kept` all outputs are those of the distribution renormalized over the kept tokens, of which each
+// target must be one (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target,
-                     std::shared_ptr<const KeptTokens> kept = nullptr);
+                     std::shared_ptr<const KeptTokens> kept = nullptr,
+                     const HeadAdapter& adapter = {});
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
 // the rule of token_logp. Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and
@@ -60,7 +69,8 @@ struct Logits {
 };
 // y = exp(x - shift), as block_sum adds it.
 void exp_shifted(int64_t count, const float* x, float shift, float* y);
-Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight);
+Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+              const HeadAdapter& adapter = {});
 
 // log Σ exp x over the tokens `kept` (ascending, not empty) of a row of `logits` in the host's
 // memory: what token_logp gives with the same KeptTokens, on the native backend to the bit.

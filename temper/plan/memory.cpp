@@ -73,6 +73,13 @@ std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ra
     tensors.push_back({.name = t.name + ".lora_B", .shape = {out, role.rank}, .split = {}});
     if (role.dora) tensors.push_back({.name = t.name + ".magnitude", .shape = {out}, .split = {}});
   }
+  // The vocabulary's head, whose weight may be the embedding's.
+  if (std::find(role.adapted.begin(), role.adapted.end(), "lm_head") != role.adapted.end()) {
+    tensors.push_back(
+        {.name = "lm_head.lora_A", .shape = {role.rank, role.shape.hidden}, .split = {}});
+    tensors.push_back(
+        {.name = "lm_head.lora_B", .shape = {role.shape.vocabulary, role.rank}, .split = {}});
+  }
   return tensors;
 }
 

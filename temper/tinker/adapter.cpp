@@ -39,11 +39,12 @@ models::LoraConfig lora_config(models::CausalLM& model, const AdapterRequest& re
   models::LoraConfig config;
   config.rank = request.rank;
   config.alpha = kAlpha;
-  if (request.train_attn && request.train_mlp) return config;  // all-linear
+  if (request.train_attn && request.train_mlp && !request.train_unembed) return config;
   std::set<std::string> names;
   for (const models::Target& target : models::adaptable_layers(model))
     if (is_of_mlp(target.path) ? request.train_mlp : request.train_attn)
       names.insert(models::last_part(target.path));
+  if (request.train_unembed) names.insert("lm_head");
   config.target_modules.assign(names.begin(), names.end());
   return config;
 }
@@ -55,16 +56,18 @@ AdapterWidths adapter_widths(models::CausalLM& model) {
     (is_of_mlp(target.path) ? widths.mlp : widths.attn) += width;
     if (!models::is_expert_layer(target.path)) widths.active += width;
   }
+  widths.unembed = model.hidden_size + model.vocab_size;
   return widths;
 }
 
 int64_t training_bytes(const AdapterWidths& widths, const AdapterRequest& request) {
   constexpr int64_t kBytes = 4 * sizeof(float);  // value, gradient, two moments
-  const int64_t adapted =
-      (request.train_attn ? widths.attn : 0) + (request.train_mlp ? widths.mlp : 0);
+  const int64_t adapted = (request.train_attn ? widths.attn : 0) +
+                          (request.train_mlp ? widths.mlp : 0) +
+                          (request.train_unembed ? widths.unembed : 0);
   check<ConfigError>(adapted > 0,
-                     "lora_config: at least one of train_attn and train_mlp must be true: the "
-                     "vocabulary's head is not adapted by this server");
+                     "lora_config: at least one of train_attn, train_mlp and train_unembed must be "
+                     "true: nothing else trains");
   return adapted * request.rank * kBytes;
 }
 

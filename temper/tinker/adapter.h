@@ -30,7 +30,7 @@ inline constexpr double kAlpha = 32;
 models::LoraConfig lora_config(models::CausalLM& model, const AdapterRequest& request);
 // The inputs and outputs of the layers that adapters go on, added up. Before others use the model.
 struct AdapterWidths {
-  int64_t attn = 0, mlp = 0;
+  int64_t attn = 0, mlp = 0, unembed = 0;
   int64_t active = 0;  // of those that every token goes through
 };
 AdapterWidths adapter_widths(models::CausalLM& model);

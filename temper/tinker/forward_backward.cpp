@@ -174,7 +174,7 @@ void ForwardBackward::run(const Pass& pass) {
     logprobs(pass, leaf, i, count, &logp);
     torch::autograd::backward({logp}, {gradient_of(i, count)});
   }
-  torch::autograd::backward({hidden}, {leaf.grad()});
+  if (hidden.requires_grad()) torch::autograd::backward({hidden}, {leaf.grad()});
 }
 
 bool ForwardBackward::step() {

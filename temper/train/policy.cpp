@@ -62,6 +62,9 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
     found.dropout = 0;
   else if (config.was_set("adapter.dropout"))
     found.dropout = written.dropout;
+  config.require(found.dropout == 0 || !models::adapts_head(model), "adapter.dropout",
+                 "the adapter " + *written.path +
+                     " is on lm_head too, where there is no dropout; set adapter.dropout: 0");
   model.visit({.linear = [&](const std::string&, nn::Linear& layer) {
     if (layer.lora()) layer.lora()->dropout = found.dropout;
   }});

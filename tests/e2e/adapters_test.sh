@@ -21,10 +21,11 @@ loss() { grep -o '"loss": [0-9.e-]*' "$1/metrics.jsonl" | cut -d' ' -f2; }
 sft() { "$temper" sft run.yaml output_dir="$@" > log 2>&1 || { fail "sft $*: $(tail -3 log)"; }; }
 
 # Exact: killed, recomputed, on two ranks, sampled and scored, merged.
-for kind in dora whole dora-bfloat16; do
+for kind in dora whole dora-bfloat16 head; do
   case $kind in
     dora) settings="adapter.use_dora=true adapter.loraplus_ratio=4" flags= ;;
     whole) settings="adapter.use_rslora=true adapter.modules_to_save=[embed_tokens]" flags= ;;
+    head) settings="adapter.target_modules=[q_proj,down_proj,lm_head] adapter.dropout=0" flags= ;;
     dora-bfloat16) settings="adapter.use_dora=true adapter.modules_to_save=[lm_head] model.dtype=bfloat16" flags="--dtype bfloat16" ;;
   esac
   sft $kind $settings
@@ -43,8 +44,9 @@ for kind in dora whole dora-bfloat16; do
   cmp <(grep -o '"logprobs":[^]]*' a.jsonl) <(grep -o '"logprobs":[^]]*' c.jsonl) || fail "$kind: sampled and scored log-probabilities differ"
 done
 grep -q '"use_dora": true' dora/final/adapter_config.json && grep -q lora_magnitude_vector dora/final/adapter_model.safetensors || fail "dora: what is saved is no DoRA adapter"
+grep -q '"lm_head"' head/final/adapter_config.json && grep -aq 'base_model.model.lm_head.lora_B.weight' head/final/adapter_model.safetensors || fail "head: what is saved is no adapter of lm_head"
 grep -q '"ensure_weight_tying": true' whole/final/adapter_config.json && grep -aq 'base_model.model.lm_head.weight' whole/final/adapter_model.safetensors || fail "whole: the tied weight is not saved as PEFT saves it"
-for kind in dora whole; do
+for kind in dora whole head; do
   "$temper" export --model model --adapter $kind/final --output merged-$kind > log || fail "$kind: export: $(cat log)"
   "$temper" score --model merged-$kind --input prompts.jsonl --output m.jsonl
   "$temper" score --model model --adapter $kind/final --input prompts.jsonl --output $kind.scores
@@ -54,7 +56,7 @@ for kind in dora whole; do
     "$TEMPER_PEFT_PYTHON" -W ignore "$here/peft_scores.py" model $kind/final prompts.jsonl $kind.scores 2> peft.log || fail "$kind: PEFT reads it otherwise: $(tail -3 peft.log)"
   fi
   # Going on from it, and preferring: the reference is a copy of it, or the base, so that the first loss is log 2.
-  sft onward-$kind adapter.path=$kind/final
+  sft onward-$kind adapter.path=$kind/final $([ $kind = head ] && echo adapter.dropout=0)
   "$temper" sft onward-$kind/config.yaml 2>&1 | grep complete > /dev/null || fail "$kind: the resolved config does not run again"
   awk -F'[][]' '{ print "{\"prompt_ids\": [" $2 "], \"chosen_ids\": [5, 6], \"rejected_ids\": [9]}" }' rows.jsonl > pairs.jsonl
   for from in "adapter={path: $kind/final, dropout: 0}" "adapter={method: lora, use_dora: true, modules_to_save: [embed_tokens]}"; do

@@ -60,4 +60,36 @@ P
   kill $server
   wait $server 2> /dev/null
 fi
+
+if has verifiers.clients; then
+  cat > guess_env.py <<'P'
+import verifiers as vf
+from datasets import Dataset
+class Guess(vf.MultiTurnEnv):
+    async def env_response(self, messages, state, **rest):
+        right = messages[-1].content == state["answer"]
+        reply = [{"role": "user", "content": "yes" if right else "no"}]
+        if right:
+            state["final_env_response"] = reply
+        return reply
+def right(completion, answer): return float(any(m["content"] == answer for m in completion if m["role"] == "assistant"))
+def load_environment(last=9):
+    rows = [{"prompt": [{"role": "user", "content": "guess"}], "answer": str(i)} for i in range(last + 1)]
+    return Guess(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[right]), max_turns=4)
+P
+  env() { PYTHONPATH=. "$python" "$examples/verifiers_environment.py" guess-env "$@" 2> verifiers.log; }
+  [ "$(env --rows --arguments '{"last": 2}' | grep -c '"answer": "[012]"')" = 3 ] || fail "verifiers: rows: $(tail -3 verifiers.log)"
+  env --rows > verifiers.rows
+  row() { sed -n "$(($1 + 1))p" verifiers.rows; }
+  printf '%s\n' "{\"episode\":1,\"type\":\"reset\",\"row\":$(row 7)}" "{\"episode\":2,\"type\":\"reset\",\"row\":$(row 8)}" \
+    '{"episode":1,"type":"step","completion":"3","tool_calls":[]}' '{"episode":2,"type":"step","completion":"8","tool_calls":[]}' \
+    '{"episode":2,"type":"close"}' '{"episode":1,"type":"step","completion":"7","tool_calls":[]}' '{"episode":1,"type":"close"}' | env > answers
+  cmp - answers <<'A' || fail "verifiers: $(cat answers; tail -3 verifiers.log)"
+{"messages": []}
+{"messages": []}
+{"messages": [{"role": "user", "content": "no"}], "reward": 0.0, "done": false}
+{"reward": 1.0, "done": true}
+{"reward": 1.0, "done": true}
+A
+fi
 exit $bad

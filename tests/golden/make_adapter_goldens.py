@@ -8,7 +8,8 @@ expected.json:
   model, sequences      the base model's directory; token ids
   logp                  log p of every token after a sequence's first, the sequences one after another
   grad.NAME             gradients of the mean over all those tokens of -logp
-  merged.NAME           weights after merge_and_unload that are not the base model's
+  merged.NAME           weights after merge_and_unload that are not the base model's; not of a head that is tied to
+                        the embeddings, whose merging changes the embeddings as well (PEFT warns of it)
   losses, norms         of five steps on that mean: torch.optim.AdamW with weight decay on matrices only, after
                         clip_grad_norm_(1.0); the norms are those before clipping
   final_logp            logp after the five steps
@@ -39,6 +40,10 @@ CASES = dict(
                                      modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
     mixture=("qwen3_moe", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     mixture_rslora=("mixtral", dict(r=2, lora_alpha=3, target_modules="all-linear", use_rslora=True)),
+    head=("qwen3", dict(r=4, lora_alpha=8, target_modules=SOME + ["lm_head"])),
+    head_tied=("llama_linear", dict(r=4, lora_alpha=8, target_modules=SOME + ["lm_head"])),
+    head_capped=("gemma2", dict(r=3, lora_alpha=4, target_modules=SOME + ["lm_head"])),
+    head_scaled=("granite", dict(r=3, lora_alpha=4, target_modules=["lm_head"], use_rslora=True)),
 )
 
 
@@ -104,9 +109,12 @@ def make(seed, name, base, options):
     loss.backward()
     config = adapted.config
     tensors |= {"grad." + n: g.clone() for n, g in by_expert(config, {plain(n): p.grad for n, p in trained.items()})}
-    before = dict(load().named_parameters())
+    base_model = load()
+    before = dict(base_model.named_parameters())
+    tied_head = base_model.config.tie_word_embeddings and "lm_head" in options["target_modules"]
     merged = peft.PeftModel.from_pretrained(load(), directory).merge_and_unload()
-    changed = {n: p.detach() for n, p in merged.named_parameters() if not torch.equal(p, before[n])}
+    changed = {n: p.detach() for n, p in merged.named_parameters()
+               if not torch.equal(p, before[n]) and not (tied_head and "embed_tokens" in n)}
     tensors |= {"merged." + n: p.clone() for n, p in by_expert(config, changed)}
     decay = [p for p in trained.values() if p.ndim >= 2]
     rest = [p for p in trained.values() if p.ndim < 2]

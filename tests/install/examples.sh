@@ -86,7 +86,7 @@ cmp <(logprobs out.jsonl) <(logprobs scores.jsonl) || fail "generate and score d
 grep -q parallel_llama err || fail "$(cat err)"
 
 # Linking the library neither restarts a program nor sets its allocator's settings.
-for program in own_reward own_trainer; do
+for program in own_reward own_trainer two_adapters; do
   readelf -SW examples/$program | grep -q preinit_array && fail "$program has code that runs before main"
   nm examples/$program | grep -q ' malloc_conf$' && fail "$program has settings of an allocator"
 done
@@ -95,6 +95,8 @@ done
 examples/own_trainer > trained || fail "own_trainer: $?"
 [ "$(wc -l < trained)" = 200 ] || fail "own_trainer does not make 200 steps"
 awk 'NR == 1 { first = $4 } { last = $4 } END { exit first > 3.5 && last < 0.5 ? 0 : 1 }' trained || fail "own_trainer does not learn: $(sed -n '1p;$p' trained)"
+examples/two_adapters > adapters || fail "two_adapters: $?"
+tail -1 adapters | grep -q ' up 4 5 6 down 5 4 3$' || fail "two_adapters do not learn: $(sed -n '1p;$p' adapters)"
 
 # The reward in Python.
 if command -v python3 > /dev/null; then

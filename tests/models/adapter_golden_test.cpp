@@ -18,6 +18,9 @@
 #include "temper/io/safetensors.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "temper/models/save.h"
+#include "temper/models/stream.h"
+#include "temper/models/tensors.h"
 #include "temper/train/optimizer.h"
 #include "temper/train/parameters.h"
 #include "tests/models/golden.h"
@@ -28,8 +31,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // The mixtures': attention, routers and experts (all-linear).
-const char* const kCases[] = {"dora",       "dora_rslora", "rslora",  "saved",
-                              "saved_head", "saved_tied",  "mixture", "mixture_rslora"};
+const char* const kCases[] = {"dora",        "dora_rslora", "rslora",  "saved",
+                              "saved_head",  "saved_tied",  "head",    "head_tied",
+                              "head_capped", "head_scaled", "mixture", "mixture_rslora"};
 
 struct Case {
   explicit Case(const std::string& name)
@@ -90,6 +94,10 @@ TEST_CASE("merged weights are PEFT's, and the merged model is the adapted one") 
     CAPTURE(name);
     const Case of(name);
     models::load_adapter(*of.model, of.directory);
+    if (models::adapts_tied_head(*of.model)) {
+      CHECK_THROWS_AS(models::merge_adapters(*of.model), RunError);
+      continue;
+    }
     models::merge_adapters(*of.model);
     int64_t compared = 0;
     of.model->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
@@ -138,8 +146,10 @@ TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") 
     models::save_adapter(*of.model, config, "base", saved);
     const TensorMap ours = read_safetensors(saved + "/adapter_model.safetensors"),
                     theirs = read_safetensors(of.directory + "/adapter_model.safetensors");
-    CHECK(ours.size() == theirs.size());
+    const bool head = models::adapts_head(*of.model);  // PEFT writes the base's weight beside it
+    CHECK(ours.size() == theirs.size() - head);
     for (const auto& [key, view] : theirs) {
+      if (key.ends_with("lm_head.base_layer.weight")) continue;
       CAPTURE(key);
       REQUIRE(ours.contains(key));
       CHECK(at::equal(models::to_tensor(ours.at(key), at::kFloat),
@@ -227,7 +237,8 @@ TEST_CASE(
 
 // What `temper reward` begins with where adapter.path is a language model's adapter.
 TEST_CASE("a language model's adapter goes on in a scalar model, whole modules included") {
-  for (const std::string name : {"dora_rslora", "saved", "saved_head", "saved_tied"}) {
+  for (const std::string name :
+       {"dora_rslora", "saved", "saved_head", "saved_tied", "head", "head_tied"}) {
     CAPTURE(name);
     const Case of(name);
     models::load_adapter(*of.model, of.directory);
@@ -240,6 +251,54 @@ TEST_CASE("a language model's adapter goes on in a scalar model, whole modules i
     CHECK(!at::equal(scalar->forward({.forest = forest}), before));
     CHECK(models::saved_modules_are(*scalar, found.modules_to_save));
   }
+}
+
+TEST_CASE("an adapter of a tied head is merged into a head of its own") {
+  for (const char* name : {"head_tied", "head_capped", "head_scaled"}) {
+    CAPTURE(name);
+    const Case of(name);
+    models::load_adapter(*of.model, of.directory);
+    const Directory folder(name);
+    auto streamed = models::stream_model(of.base, of.directory, {});
+    write_safetensors_model(folder.path, streamed.weights->merged_tensors(at::kFloat));
+    models::write_model_files({of.base, ""}, folder.path, at::kFloat, models::HeadKind::kVocabulary,
+                              true);
+    const auto merged = models::load_model(folder.path);
+    CHECK(!merged->config().tie_word_embeddings);
+    CHECK(difference(of.logp(*merged), of.tensor("logp")) < 1e-5);
+    const auto base = models::load_model(of.base);
+    CHECK(at::equal(merged->body().embedding().weight.value(),
+                    base->body().embedding().weight.value()));
+  }
+}
+
+TEST_CASE("adapters that a vocabulary's head cannot have are refused") {
+  const Case of("head"), tied("head_tied");
+  models::LoraConfig config{.rank = 2, .target_modules = {"lm_head"}};
+  config.dropout = 0.1;
+  CHECK_THROWS_WITH_AS(models::add_lora(*of.model, config, 1), doctest::Contains("no dropout"),
+                       ConfigError);
+  config.dropout = 0;
+  config.dora = true;
+  CHECK_THROWS_WITH_AS(models::add_lora(*of.model, config, 1), doctest::Contains("no magnitudes"),
+                       ConfigError);
+  config.dora = false;
+  config.modules_to_save = {"lm_head"};
+  CHECK_THROWS_WITH_AS(models::add_lora(*of.model, config, 1), doctest::Contains("trains whole"),
+                       ConfigError);
+  config.modules_to_save = {"embed_tokens"};
+  CHECK_THROWS_AS(models::add_lora(*tied.model, config, 1), ConfigError);
+  CHECK_NOTHROW(models::add_lora(*of.model, config, 1));
+  // The weight beside the adapter says which model it is for.
+  const Directory other("other");
+  fs::copy(tied.directory, other.path);
+  TensorMap tensors = read_safetensors(tied.directory + "/adapter_model.safetensors");
+  const std::string name = "base_model.model.lm_head.base_layer.weight";
+  tensors[name] = models::to_view(models::to_tensor(tensors.at(name), at::kFloat) + 1);
+  fs::remove(other.path + "/adapter_model.safetensors");
+  write_safetensors(other.path + "/adapter_model.safetensors", tensors);
+  CHECK_THROWS_WITH_AS(models::load_adapter(*tied.model, other.path),
+                       doctest::Contains("for another model"), ConfigError);
 }
 
 TEST_CASE("whole modules that an adapter cannot have are refused") {

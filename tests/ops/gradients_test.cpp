@@ -560,6 +560,50 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
       }
 }
 
+// By the definition: logits are scale (hidden weightᵀ + s low upᵀ).
+TEST_CASE("log-probabilities of a head with an adapter") {
+  const at::Tensor hidden = draw({5, 6}, 1), weight = draw({11, 6}, 2), low = draw({5, 3}, 3),
+                   up = draw({11, 3}, 4);
+  const std::vector<int64_t> target{3, 0, 10, 3, 7};
+  for (const double cap : {0.0, 1.7}) {
+    CAPTURE(cap);
+    const HeadSpec spec{
+        .scale = 0.8, .soft_cap = cap, .temperature = 0.6, .entropy = true, .log_sum_exp = true};
+    const auto ours = [&](const Tensors& t) {
+      const TokenLogp y = token_logp(spec, t[0], t[1], target, nullptr, {t[2], t[3], 1.3});
+      return Tensors{y.logp, y.entropy, y.log_sum_exp};
+    };
+    at::Tensor x = 0.8 * (hidden.matmul(weight.t()) + 1.3 * low.matmul(up.t()));
+    if (cap > 0) x = cap * (x / cap).tanh();
+    const at::Tensor logp = (x / 0.6).log_softmax(1);
+    CHECK(at::allclose(ours({hidden, weight, low, up})[0],
+                       logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), 0, 1e-13));
+    check_gradients(ours, {hidden, weight, low, up});
+  }
+}
+
+TEST_CASE("a head's adapter over many chunks") {
+  constexpr int64_t rows = 600, vocabulary = 5003;
+  const at::Tensor hidden = draw({rows, 7}, 1), weight = draw({vocabulary, 7}, 2, 3),
+                   low = draw({rows, 4}, 3), up = draw({vocabulary, 4}, 4, 3);
+  std::vector<int64_t> target;
+  for (int64_t i = 0; i < rows; ++i) target.push_back(i * 4999 % vocabulary);
+  const at::Tensor index = at::tensor(target).unsqueeze(1);
+  const Tensors found = analytic(
+      [&](const Tensors& t) {
+        return Tensors{token_logp({}, t[0], t[1], target, nullptr, {t[2], t[3], 0.7}).logp};
+      },
+      {hidden, weight, low, up});
+  const Tensors expected = analytic(
+      [&](const Tensors& t) {
+        const at::Tensor x = t[0].matmul(t[1].t()) + 0.7 * t[2].matmul(t[3].t());
+        return Tensors{x.log_softmax(1).gather(1, index).squeeze(1)};
+      },
+      {hidden, weight, low, up});
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-11));
+}
+
 // Wider than one chunk of the vocabulary and longer than one chunk of rows, against ATen's own
 // gradients.
 TEST_CASE("log-probabilities over many chunks") {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -64,12 +65,13 @@ const AdamFields kAdam{.learning_rate = 1e-2, .weight_decay = 0.1, .grad_clip_no
 
 std::vector<at::Tensor> values(models::CausalLM& model, int index) {
   std::vector<at::Tensor> found;
-  model.visit({.linear = [&](const std::string&, nn::Linear& layer) {
+  const auto take = [&](const std::string&, nn::Linear& layer) {
     nn::Lora* lora = layer.adapter(index);
     if (!lora) return;
     found.push_back(lora->lora_A.weight.value().detach().clone());
     found.push_back(lora->lora_B.weight.value().detach().clone());
-  }});
+  };
+  model.visit({.linear = take, .tied_head = take});
   return found;
 }
 
@@ -113,11 +115,14 @@ TEST_CASE("two adapters on one base, in turns, get the numbers that each gets al
   CHECK(same(alone(forms[1]).second, values(*model, second.index())));
 }
 
-TEST_CASE("what a trained adapter samples has forward's log-probabilities, bit for bit" *
-          doctest::test_suite("exact")) {
-  auto model = generate::tiny::model(61, {});
+namespace {
+
+void check_samples(bool tied, const AdapterRequest& form) {
+  CAPTURE(tied);
+  CAPTURE(form.train_unembed);
+  auto model = generate::tiny::model(61, {}, tied);
   AdapterPlaces places(*model);
-  TrainedAdapter adapter(places, {.rank = 4, .seed = 7});
+  TrainedAdapter adapter(places, form);
   for (int i = 0; i < 3; ++i) {
     run(*model, adapter, kRows);
     adapter.step(kAdam);
@@ -140,6 +145,86 @@ TEST_CASE("what a trained adapter samples has forward's log-probabilities, bit f
     row.insert(row.end(), c.tokens.begin(), c.tokens.end());
     const auto scored = generate::score(*model, {{row, 3, sampled->index()}});
     CHECK(scored[0].logprobs == c.logprobs);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what a trained adapter samples has forward's log-probabilities, bit for bit" *
+          doctest::test_suite("exact")) {
+  for (const bool tied : {true, false}) {
+    check_samples(tied, {.rank = 4, .seed = 7});
+    check_samples(tied, {.rank = 4, .seed = 7, .train_unembed = false});
+    check_samples(tied, {.rank = 4, .seed = 7, .train_attn = false, .train_mlp = false});
+  }
+}
+
+TEST_CASE("the switches say what is adapted: attention, MLPs, the vocabulary's head") {
+  for (const bool tied : {true, false}) {
+    CAPTURE(tied);
+    auto model = generate::tiny::model(61, {2}, tied);
+    AdapterPlaces places(*model);
+    const auto adapted = [&](bool attn, bool mlp, bool unembed) {
+      TrainedAdapter adapter(
+          places, {.rank = 2, .train_attn = attn, .train_mlp = mlp, .train_unembed = unembed});
+      run(*model, adapter, kRows);
+      int64_t gradients = 0;
+      for (const at::Tensor& g : adapter.take_gradients()) gradients += g.defined();
+      const size_t all = values(*model, adapter.index()).size();
+      CHECK(gradients == static_cast<int64_t>(all));
+      return all;
+    };
+    // Two layers of four and of three projections; A and B of each.
+    CHECK(adapted(true, false, false) == 16);
+    CHECK(adapted(false, true, false) == 12);
+    CHECK(adapted(true, true, false) == 28);
+    CHECK(adapted(false, false, true) == 2);
+    CHECK(adapted(true, true, true) == 30);
+    CHECK(model->adapts_head(-1) == false);
+  }
+}
+
+// Rows under adapters with and without a part on the head, and under none.
+TEST_CASE("sampling of several adapters in one pass, heads adapted, gives each what it gets alone" *
+          doctest::test_suite("exact")) {
+  for (const bool tied : {true, false}) {
+    CAPTURE(tied);
+    auto model = generate::tiny::model(61, {}, tied);
+    AdapterPlaces places(*model);
+    TrainedAdapter head(places, {.rank = 3, .seed = 1, .train_attn = false, .train_mlp = false}),
+        all(places, {.rank = 4, .seed = 2}),
+        body(places, {.rank = 2, .seed = 3, .train_unembed = false});
+    for (TrainedAdapter* adapter : {&head, &all, &body})
+      for (int i = 0; i < 2; ++i) {
+        run(*model, *adapter, kRows);
+        adapter->step(kAdam);
+      }
+    generate::GenerationOptions options;
+    options.max_new_tokens = 9;
+    const auto sampled = [&](const std::vector<int>& adapters) {
+      const std::vector<std::vector<int32_t>> prompts(adapters.size(), {5, 6, 7});
+      std::map<size_t, std::pair<std::vector<int32_t>, std::vector<float>>> done;
+      generate::generate(
+          *model, prompts, 2, options,
+          [&](generate::Completion c) {
+            done[static_cast<size_t>(c.index) * 2 + static_cast<size_t>(c.sample)] = {c.tokens,
+                                                                                      c.logprobs};
+          },
+          nullptr, {}, {}, adapters);
+      return done;
+    };
+    const std::vector<int> indices{head.index(), all.index(), body.index(), -1};
+    const auto together = sampled(indices);
+    REQUIRE(together.size() == 8);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      CAPTURE(i);
+      for (size_t s = 0; s < 2; ++s) {
+        std::vector<int32_t> row{5, 6, 7};
+        const auto& [tokens, logprobs] = together.at(2 * i + s);
+        row.insert(row.end(), tokens.begin(), tokens.end());
+        CHECK(generate::score(*model, {{row, 3, indices[i]}})[0].logprobs == logprobs);
+      }
+    }
   }
 }
 
