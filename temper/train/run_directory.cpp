@@ -268,6 +268,8 @@ void RunDirectory::start(const Checkpoint* resumed) {
   check_inputs(resumed);
   if (!is_writer()) return;
   metrics_->truncate_after(resumed ? resumed->step : -1);
+  if (resumed && resumed->values.value(Checkpoints::kEvaluated, Json()) != resumed->step)
+    metrics_->remove_evaluation(resumed->step);
   if (keeps_metrics()) count_metrics(resumed);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;

@@ -171,7 +171,7 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
-  Json values = {{"task", state.values}, {"evaluated", evaluated_}};
+  Json values = {{"task", state.values}, {Checkpoints::kEvaluated, evaluated_}};
   for (const auto& hook : hooks_)
     if (!hook->name().empty()) values["hooks"][hook->name()] = hook->state();
   return values;
@@ -184,7 +184,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   const Json kept = checkpoint.values.value("hooks", Json::object());
   for (const auto& hook : hooks_)
     if (kept.is_object() && kept.contains(hook->name())) hook->restore(kept[hook->name()]);
-  const Json evaluated = checkpoint.values.value("evaluated", Json());
+  const Json evaluated = checkpoint.values.value(Checkpoints::kEvaluated, Json());
   evaluated_ = evaluated.is_number_integer() ? evaluated.get<int64_t>() : -1;
   step_ = checkpoint.step;
 }
