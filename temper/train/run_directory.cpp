@@ -300,7 +300,7 @@ void RunDirectory::say_complete() {
          "; choose another output_dir, or resume=never to start over");
 }
 
-// Decided once: later copies take the memory of the first one, which the allocator keeps.
+// Decided once: later copies take the memory of the first one.
 bool RunDirectory::copy_fits(const Trainables& trainables) {
   if (const std::optional<bool> asked = config_.train.save_in_background) return *asked;
   if (copies_) return *copies_;
@@ -340,7 +340,9 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   if (inputs_) whole[kInputs] = inputs_->to_json();
   if (is_writer() || is_shared_out(trainables)) {
     if (in_background && copy_fits(trainables)) {
-      writer_->start(step, checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, true));
+      writer_->start(step,
+                     checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, &copied_));
+      copied_.drop_unused();
     } else {
       checkpoints_.save(step, trainables, whole, tensors, mesh_);
       note_saved(step);

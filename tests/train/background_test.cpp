@@ -36,8 +36,9 @@ std::map<std::string, std::string> written_later(const std::string& directory,
   train::Trainer trainer({}, 0, roles, tiny::alone(), task);
   const train::Checkpoints checkpoints(directory, 3);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
-  const train::Checkpoints::Writing writing =
-      checkpoints.begin_save(2, roles.trainables, Json::object(), {}, tiny::alone(), copies);
+  train::SnapshotMemory memory;
+  const train::Checkpoints::Writing writing = checkpoints.begin_save(
+      2, roles.trainables, Json::object(), {}, tiny::alone(), copies ? &memory : nullptr);
   CHECK_FALSE(writing.parts);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
   CHECK_FALSE(fs::exists(directory + "/checkpoints/step-2"));
@@ -75,8 +76,28 @@ TEST_CASE("a checkpoint that is written later is that of the step at which it wa
     }
 }
 
-TEST_CASE("runs that save in the background leave what others leave") {
+TEST_CASE("memory of a copy is used again once the copy is gone, and not before") {
+  train::SnapshotMemory memory;
+  const at::Tensor first = memory.take(100);
+  const void* place = first.const_data_ptr();
+  {
+    const at::Tensor second = memory.take(100);
+    CHECK(second.const_data_ptr() != place);
+    CHECK(memory.take(200).const_data_ptr() != place);
+  }
+  std::set<const void*> places{place};
+  for (int i = 0; i < 3; ++i) places.insert(memory.take(100).const_data_ptr());
+  CHECK(places.size() == 2);  // the second's, again and again
+  CHECK(memory.take(0).numel() == 0);
+  const at::Tensor second = memory.take(100);
+  const void* const kept = second.const_data_ptr();
+  memory.drop_unused();
+  CHECK(second.const_data_ptr() == kept);
+  CHECK(first.const_data_ptr() == place);
+}
+
   const Folder folder;
+TEST_CASE("runs that save in the background leave what others leave") {
   std::map<std::string, std::string> left[2];
   for (const bool background : {false, true}) {
     const std::string directory = folder / (background ? "background" : "waiting");
