@@ -12,6 +12,8 @@ int64_t usable_memory_bytes();
 int64_t resident_memory_bytes();
 // The most resident memory that this process has had so far.
 int64_t peak_memory_bytes();
+// A number that is at least as large, and takes a microsecond.
+int64_t most_memory_bytes();
 
 // Returns freed memory, which the allocator would keep for a while, to the system.
 void give_back_memory();

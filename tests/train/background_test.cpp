@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "temper/base/file.h"
+#include "temper/base/memory.h"
 #include "temper/train/checkpoint_writer.h"
 #include "temper/train/memory_limit.h"
 #include "tests/train/tiny.h"
@@ -96,8 +97,8 @@ TEST_CASE("memory of a copy is used again once the copy is gone, and not before"
   CHECK(first.const_data_ptr() == place);
 }
 
-  const Folder folder;
 TEST_CASE("runs that save in the background leave what others leave") {
+  const Folder folder;
   std::map<std::string, std::string> left[2];
   for (const bool background : {false, true}) {
     const std::string directory = folder / (background ? "background" : "waiting");
@@ -161,14 +162,54 @@ TEST_CASE("a limit of memory is read with its unit") {
   }
 }
 
-TEST_CASE("a run over its limit of memory ends with a checkpoint") {
+namespace {
+
+constexpr int64_t kPeak = int64_t{96} << 20;
+
+// A limit that a touched block of kPeak bytes exceeds.
+std::string limit_below_peak() { return std::to_string(peak_memory_bytes() + kPeak / 2); }
+
+void have_peak() {
+  // More than what earlier cases have had and given back.
+  at::empty({peak_memory_bytes() - resident_memory_bytes() + kPeak}, at::kByte).fill_(1);
+}
+
+struct PeakAfter : train::Hook {
+  explicit PeakAfter(int64_t step) : last(step) {}
+  void after_step(const MetricsRow& row) override {
+    if (row.step() == last) have_peak();
+  }
+  int64_t last;
+};
+
+}  // namespace
+
+TEST_CASE("a peak within a step that exceeds the limit of memory ends the run before its update") {
   const Folder folder;
   const std::string directory = folder / "run";
   Run run(directory, tiny::constant_rate(1e-2));
-  run.config.train.memory_limit = "1MB";
+  run.config.train.memory_limit = limit_below_peak();
   RowsTask task(run.roles, tiny::alone());
-  CHECK_THROWS_WITH_AS(run.go(task), doctest::Contains("train.memory_limit"),
+  task.extra = [](train::Loss&, const train::ForwardPass& pass) {
+    if (pass.dropout.step == 3) have_peak();
+  };
+  CHECK_THROWS_WITH_AS(run.go(task), doctest::Contains("step 3: a rank's resident memory"),
                        train::MemoryExceeded);
-  CHECK(fs::exists(directory + "/checkpoints/step-1/state.json"));
+  CHECK(fs::exists(directory + "/checkpoints/step-2/state.json"));
+  CHECK_FALSE(fs::exists(directory + "/checkpoints/step-3"));
+  CHECK_FALSE(fs::exists(directory + "/final"));
+}
+
+TEST_CASE("a limit of memory holds for the last step as well, which is saved") {
+  const Folder folder;
+  const std::string directory = folder / "run";
+  Run run(directory, tiny::constant_rate(1e-2));
+  run.config.train.memory_limit = limit_below_peak();
+  RowsTask task(run.roles, tiny::alone());
+  std::vector<std::unique_ptr<train::Hook>> hooks;
+  hooks.push_back(std::make_unique<PeakAfter>(task.steps));
+  CHECK_THROWS_WITH_AS(run.go(task, 0, std::move(hooks)), doctest::Contains("train.memory_limit"),
+                       train::MemoryExceeded);
+  CHECK(fs::exists(directory + "/checkpoints/step-" + std::to_string(task.steps) + "/state.json"));
   CHECK_FALSE(fs::exists(directory + "/final"));
 }
