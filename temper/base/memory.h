@@ -13,6 +13,8 @@ int64_t usable_memory_bytes();
 int64_t resident_memory_bytes();
 // The most resident memory that this process has had so far.
 int64_t peak_memory_bytes();
+// A number that is at least as large, and takes a microsecond.
+int64_t most_memory_bytes();
 
 // Processes of this program that share this machine, as their launcher says (LOCAL_WORLD_SIZE, at
 // least 1); none: there is no launcher.

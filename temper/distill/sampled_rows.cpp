@@ -82,6 +82,7 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
       policy_(policy),
       group_(group),
       mixture_(config),
+      memory_(config.train),
       student_(*policy.model, config, policy.tokenizer) {
   if (teacher && mixture_.uses(Completer::kTeacher))
     teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
@@ -103,6 +104,7 @@ std::map<int64_t, SampledRows::Completion> SampledRows::sample(
   bool stopped = false;
   while (engine.step({.done = done, .on_token = {}})) {
     dist::check_peers();
+    memory_.check("sampling");
     if (stopped || !stop || !stop()) continue;
     stopped = true;
     for (const generate::RequestId id : requests) engine.cancel(id);

@@ -13,6 +13,7 @@
 #include "temper/data/loader.h"
 #include "temper/distill/config.h"
 #include "temper/generate/engine.h"
+#include "temper/train/memory_limit.h"
 #include "temper/train/roles.h"
 
 namespace temper::distill {
@@ -81,6 +82,7 @@ class SampledRows {
   train::Policy& policy_;
   dist::Group& group_;
   const Mixture mixture_;
+  const train::MemoryWatch memory_;
   Sampler student_;
   std::unique_ptr<Sampler> teacher_;  // null: it completes nothing
   double seconds_ = 0, completions_ = 0, tokens_ = 0, truncated_ = 0;

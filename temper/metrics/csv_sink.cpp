@@ -62,14 +62,23 @@ class CsvTable {
       columns_.clear();
       return;
     }
-    std::string kept;
-    for (const std::string& line : read_lines())
-      if (kept.empty() || std::atoll(line.c_str()) <= step)
-        kept += line + "\n";  // the header stays
-    if (!kept.empty()) write_file_atomic(path_, kept);
+    keep([step](int64_t of) { return of <= step; });
+  }
+
+  void remove(int64_t step) {
+    keep([step](int64_t of) { return of != step; });
   }
 
  private:
+  // Keeps the header and the rows of steps that `stays` is true for.
+  template <class Stays>
+  void keep(Stays&& stays) {
+    std::string kept;
+    for (const std::string& line : read_lines())
+      if (kept.empty() || stays(std::atoll(line.c_str()))) kept += line + "\n";
+    if (!kept.empty()) write_file_atomic(path_, kept);
+  }
+
   // Whole lines only: one that a crash left half-written is not among them.
   std::vector<std::string> read_lines() const {
     std::vector<std::string> lines;
@@ -115,6 +124,7 @@ class CsvSink : public Sink {
     train_.truncate_after(step);
     eval_.truncate_after(step);
   }
+  void remove_evaluation(int64_t step) override { eval_.remove(step); }
 
  private:
   CsvTable train_, eval_;

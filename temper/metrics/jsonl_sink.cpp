@@ -20,13 +20,20 @@ class JsonlSink : public Sink {
 
   // Lines stay as they are; one that a crash left half-written goes.
   void truncate_after(int64_t step) override {
-    const std::string kept = metrics_up_to(step, read_file(path_), path_);
-    out_.close();
-    write_file_atomic(path_, kept);
-    open();
+    rewrite(metrics_up_to(step, read_file(path_), path_));
+  }
+
+  void remove_evaluation(int64_t step) override {
+    rewrite(metrics_without_evaluation(step, read_file(path_), path_));
   }
 
  private:
+  void rewrite(const std::string& text) {
+    out_.close();
+    write_file_atomic(path_, text);
+    open();
+  }
+
   void open() {
     out_.open(path_, std::ios::app);
     check(out_.good(), path_, ": cannot write");

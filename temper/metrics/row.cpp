@@ -130,4 +130,16 @@ std::string metrics_up_to(int64_t step, const std::string& text, const std::stri
   return kept;
 }
 
+std::string metrics_without_evaluation(int64_t step, const std::string& text,
+                                       const std::string& path) {
+  std::string kept;
+  int64_t line = 0;
+  for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string_view bytes = std::string_view(text).substr(at, end - at);
+    const MetricsRow row = MetricsRow::from_json(bytes, temper::str(path, ":", ++line));
+    if (!row.is_eval() || row.step() != step) (kept += bytes) += '\n';
+  }
+  return kept;
+}
+
 }  // namespace temper

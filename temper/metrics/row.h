@@ -51,4 +51,8 @@ std::vector<MetricsRow> read_metrics_file(const std::string& path);
 // read goes with the rows behind it; where rows to keep follow it, DataError names it.
 std::string metrics_up_to(int64_t step, const std::string& text, const std::string& path);
 
+// The text of such a file, of rows that can be read, without the evaluation rows of `step`.
+std::string metrics_without_evaluation(int64_t step, const std::string& text,
+                                       const std::string& path);
+
 }  // namespace temper

@@ -42,6 +42,9 @@ void Metrics::log(const MetricsRow& row) {
 void Metrics::truncate_after(int64_t step) {
   each([&](Sink& sink) { sink.truncate_after(step); });
 }
+void Metrics::remove_evaluation(int64_t step) {
+  each([&](Sink& sink) { sink.remove_evaluation(step); });
+}
 void Metrics::warn(const std::string& message) {
   for (Open& open : open_)
     if (open.sink) open.sink->warn(message);

@@ -37,6 +37,9 @@ class Sink {
   // Removes the rows of steps after this one, which a resumed run writes again. A fresh run passes
   // -1.
   virtual void truncate_after(int64_t /*step*/) {}
+  // Removes the evaluation rows of a step: it is evaluated again, as its checkpoint was made before
+  // that was done.
+  virtual void remove_evaluation(int64_t /*step*/) {}
   virtual void warn(const std::string& /*message*/) {}
   virtual void note(const std::string& /*text*/) {}  // something to look at
   virtual void finish() {}
@@ -57,6 +60,7 @@ class Metrics {
   // A backend that fails is reported once by warn() and gets no more rows.
   void log(const MetricsRow& row);
   void truncate_after(int64_t step);
+  void remove_evaluation(int64_t step);
   void warn(const std::string& message);
   void note(const std::string& text);
   void finish();

@@ -10,6 +10,7 @@
 #include "temper/base/json.h"
 #include "temper/dist/mesh.h"
 #include "temper/train/roles.h"
+#include "temper/train/snapshot.h"
 
 namespace temper::train {
 
@@ -50,9 +51,10 @@ class Checkpoints {
   // Makes copies of everything that training changes, then returns what writes them; called as
   // save() is, and makes the collectives. Where ranks share out trained weights, and rank 0 alone
   // may write, it writes them here and copies nothing: their whole is too large for one rank.
-  // `copies`: false: the functions read the weights and moments themselves.
+  // `copies`: where the copies are; null: the functions read the weights and moments themselves.
   Writing begin_save(int64_t step, const Trainables& trainables, const Json& values,
-                     const TensorMap& tensors, const dist::Mesh& mesh, bool copies) const;
+                     const TensorMap& tensors, const dist::Mesh& mesh,
+                     SnapshotMemory* copies) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
   // Marks the checkpoint of a step, if there is one, as set aside: the step after it gave no finite
@@ -75,7 +77,8 @@ class Checkpoints {
   static Json verb_of(const std::string& directory);
   // When its run was first started (kBegun); "" where it does not say.
   static std::string begin_of(const std::string& directory);
-  static constexpr const char* kBegun = "begun";  // a key of Checkpoint::values
+  // Keys of Checkpoint::values: when the run began; the step that was evaluated last, -1 for none.
+  static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated";
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);

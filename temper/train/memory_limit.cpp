@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/dist/environment.h"
 
 namespace temper::train {
 
@@ -37,6 +38,25 @@ int64_t parse_bytes(std::string_view text, const std::string& where) {
 std::optional<int64_t> memory_limit(const RunConfig& config) {
   if (!config.train.memory_limit) return {};
   return parse_bytes(*config.train.memory_limit, config.where("train.memory_limit"));
+}
+
+MemoryWatch::MemoryWatch(const TrainSection& section)
+    : text_(section.memory_limit.value_or("")), alone_(dist::read_environment().size == 1) {
+  if (section.memory_limit) limit_ = parse_bytes(text_, "train.memory_limit");
+}
+
+bool MemoryWatch::exceeded() const {
+  return limit_ && most_memory_bytes() > *limit_ && peak_memory_bytes() > *limit_;
+}
+
+void MemoryWatch::fail(const std::string& when) const {
+  throw MemoryExceeded(str(when, ": a rank's resident memory is, or was, more than ",
+                           "train.memory_limit, ", text_, "; this rank's peak is ",
+                           peak_memory_bytes() / 1'000'000, " MB"));
+}
+
+void MemoryWatch::check(const std::string& when) const {
+  if (alone_ && exceeded()) fail(when);
 }
 
 bool fits_for_copies(int64_t bytes, const RunConfig& config) {

@@ -247,6 +247,8 @@ void RunDirectory::start(const Checkpoint* resumed) {
   check_inputs(resumed);
   if (!is_writer()) return;
   metrics_->truncate_after(resumed ? resumed->step : -1);
+  if (resumed && resumed->values.value(Checkpoints::kEvaluated, Json()) != resumed->step)
+    metrics_->remove_evaluation(resumed->step);
   if (keeps_metrics()) count_metrics(resumed);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
@@ -277,7 +279,7 @@ void RunDirectory::say_complete() {
          "; choose another output_dir, or resume=never to start over");
 }
 
-// Decided once: later copies take the memory of the first one, which the allocator keeps.
+// Decided once: later copies take the memory of the first one.
 bool RunDirectory::copy_fits(const Trainables& trainables) {
   if (const std::optional<bool> asked = config_.train.save_in_background) return *asked;
   if (copies_) return *copies_;
@@ -317,7 +319,9 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   if (inputs_) whole[kInputs] = inputs_->to_json();
   if (is_writer() || is_shared_out(trainables)) {
     if (in_background && copy_fits(trainables)) {
-      writer_->start(step, checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, true));
+      writer_->start(step,
+                     checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, &copied_));
+      copied_.drop_unused();
     } else {
       checkpoints_.save(step, trainables, whole, tensors, mesh_);
       note_saved(step);

@@ -11,9 +11,9 @@ namespace temper::train {
 namespace {
 
 // ATen copies on all threads of the caller.
-at::Tensor copied(const std::byte* bytes, size_t count) {
+at::Tensor copied(const std::byte* bytes, size_t count, SnapshotMemory& memory) {
   const auto size = static_cast<int64_t>(count);
-  at::Tensor copy = at::empty({size}, at::kByte);
+  at::Tensor copy = memory.take(size);
   if (count > 0) copy.copy_(at::from_blob(const_cast<std::byte*>(bytes), {size}, at::kByte));
   return copy;
 }
@@ -27,14 +27,14 @@ struct Runs {
   at::Tensor bytes;
 };
 
-std::shared_ptr<const Runs> copied_runs(const TensorView& view) {
+std::shared_ptr<const Runs> copied_runs(const TensorView& view, SnapshotMemory& memory) {
   const auto copy = std::make_shared<Runs>();
   size_t total = 0;
   view.own([&](size_t place, const std::byte*, size_t count) {
     copy->runs.push_back({place, count});
     total += count;
   });
-  copy->bytes = at::empty({static_cast<int64_t>(total)}, at::kByte);
+  copy->bytes = memory.take(static_cast<int64_t>(total));
   auto* to = static_cast<std::byte*>(copy->bytes.mutable_data_ptr());
   view.own([&](size_t, const std::byte* bytes, size_t count) {
     if (count > 0) std::memcpy(to, bytes, count);
@@ -43,13 +43,13 @@ std::shared_ptr<const Runs> copied_runs(const TensorView& view) {
   return copy;
 }
 
-TensorView copy_of(const TensorView& view) {
+TensorView copy_of(const TensorView& view, SnapshotMemory& memory) {
   TensorView copy;
   copy.dtype = view.dtype;
   copy.shape = view.shape;
   copy.num_bytes = view.num_bytes;
   if (view.own) {
-    copy.own = [runs = copied_runs(view)](const TensorView::Put& put) {
+    copy.own = [runs = copied_runs(view, memory)](const TensorView::Put& put) {
       const auto* bytes = static_cast<const std::byte*>(runs->bytes.const_data_ptr());
       for (const Runs::Run& run : runs->runs) {
         put(run.place, bytes, run.count);
@@ -61,13 +61,24 @@ TensorView copy_of(const TensorView& view) {
   const TensorView made = view.make ? view.make() : view;
   check(made.num_bytes == view.num_bytes, "a tensor was made of ", made.num_bytes, " bytes, not ",
         view.num_bytes);
-  const auto owner = std::make_shared<at::Tensor>(copied(made.data, made.num_bytes));
+  const auto owner = std::make_shared<at::Tensor>(copied(made.data, made.num_bytes, memory));
   copy.data = static_cast<const std::byte*>(owner->const_data_ptr());
   copy.owner = owner;
   return copy;
 }
 
 }  // namespace
+
+at::Tensor SnapshotMemory::take(int64_t bytes) {
+  const auto [first, last] = taken_.equal_range(bytes);
+  for (auto it = first; it != last; ++it)
+    if (it->second.use_count() == 1) return it->second;
+  return taken_.emplace(bytes, at::empty({bytes}, at::kByte))->second;
+}
+
+void SnapshotMemory::drop_unused() {
+  std::erase_if(taken_, [](const auto& sized) { return sized.second.use_count() == 1; });
+}
 
 std::map<std::string, TensorMap> trained_files(const Trainables& trainables) {
   std::map<std::string, TensorMap> files;
@@ -80,9 +91,9 @@ std::map<std::string, TensorMap> trained_files(const Trainables& trainables) {
   return files;
 }
 
-TensorMap copy_of(const TensorMap& tensors) {
+TensorMap copy_of(const TensorMap& tensors, SnapshotMemory& memory) {
   TensorMap copies;
-  for (const auto& [name, view] : tensors) copies.emplace(name, copy_of(view));
+  for (const auto& [name, view] : tensors) copies.emplace(name, copy_of(view, memory));
   return copies;
 }
 

@@ -15,7 +15,6 @@
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/agreed_error.h"
-#include "temper/train/memory_limit.h"
 #include "temper/train/opening.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
@@ -44,9 +43,8 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
       mesh_(mesh),
       task_(task),
       hooks_(std::move(hooks)),
-      steps_(section_.max_steps.value_or(task.planned_steps())) {
-  if (section_.memory_limit)
-    memory_limit_ = parse_bytes(*section_.memory_limit, "train.memory_limit");
+      steps_(section_.max_steps.value_or(task.planned_steps())),
+      memory_(section_) {
   const models::CausalLM* const policy = roles_.policy.model.get();
   const bool sparse = policy && policy->config().experts > 0;
   check<ConfigError>(sparse || !section_.router_aux_loss,
@@ -80,6 +78,12 @@ std::optional<StepPlan> Trainer::next() {
   return task_.next(step_ + 1);
 }
 
+// What several ranks look at together, once all have made the step's passes.
+void Trainer::check_memory() const {
+  if (memory_.has_limit() && mesh_.world->all_reduce_max(memory_.exceeded() ? 1 : 0) > 0)
+    memory_.fail(str("step ", step_ + 1));
+}
+
 LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   LossSums sums;
   // A step that an error ended may have left gradients.
@@ -105,7 +109,9 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     if (total.defined())
       torch::autograd::backward({total}, {pass.shadow ? at::zeros_like(total) : at::Tensor()});
     if (routers_) routers_->after_backward();
+    memory_.check(str("step ", step_ + 1));
   }
+  check_memory();
   std::vector<double> computed{tokens_computed};
   mesh_.data_parallel->all_reduce_sum(computed);
   tokens_computed = computed[0];
@@ -171,7 +177,7 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
-  Json values = {{"task", state.values}, {"evaluated", evaluated_}};
+  Json values = {{"task", state.values}, {Checkpoints::kEvaluated, evaluated_}};
   for (const auto& hook : hooks_)
     if (!hook->name().empty()) values["hooks"][hook->name()] = hook->state();
   return values;
@@ -184,7 +190,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   const Json kept = checkpoint.values.value("hooks", Json::object());
   for (const auto& hook : hooks_)
     if (kept.is_object() && kept.contains(hook->name())) hook->restore(kept[hook->name()]);
-  const Json evaluated = checkpoint.values.value("evaluated", Json());
+  const Json evaluated = checkpoint.values.value(Checkpoints::kEvaluated, Json());
   evaluated_ = evaluated.is_number_integer() ? evaluated.get<int64_t>() : -1;
   step_ = checkpoint.step;
 }
@@ -224,6 +230,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
   bool asked_to_stop = false;
   const auto stop = [&] {
     dist::check_peers();
+    memory_.check(str("evaluation after step ", step_));
     asked_to_stop = asked_to_stop || directory.host().stop();
     // Ranks that compute the same rows stop at the same one.
     return asked_to_stop = mesh_.tensor->all_reduce_max(asked_to_stop) > 0;
@@ -308,7 +315,7 @@ void Trainer::rescue(RunDirectory& directory) {
 Trainer::Agreed Trainer::agree(RunDirectory& directory) {
   const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
-  const bool over = memory_limit_ && resident_memory_bytes() > *memory_limit_;
+  const bool over = memory_.exceeded();
   const auto step = static_cast<double>(step_);
   std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0,
                             directory.is_writing_parts() ? 1.0 : 0.0, over ? 1.0 : 0.0, step};
@@ -325,12 +332,9 @@ void Trainer::after_step(RunDirectory& directory) {
   const Agreed agreed = agree(directory);
   directory.look_at_saves(agreed.parts_written);
   tell_of_saves(directory);
+  if (agreed.over_limit) memory_.fail(str("step ", step_));
   // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
   const bool last = step_ == steps_;
-  check<MemoryExceeded>(!agreed.over_limit || last, "step ", step_,
-                        ": a rank's resident memory is ", "more than train.memory_limit, ",
-                        section_.memory_limit.value_or(""), "; this rank has ",
-                        resident_memory_bytes() / 1'000'000, " MB");
   stopped_ = stopped_ || (agreed.stop && !last);
   if (stopped_ || (!last && (agreed.save || due(section_.save_every)))) save(directory, !stopped_);
 }

@@ -17,6 +17,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
+#include "temper/train/memory_limit.h"
 #include "temper/train/roles.h"
 #include "temper/train/router_step.h"
 #include "temper/train/run_directory.h"
@@ -51,6 +52,7 @@ class Trainer {
 
  private:
   std::optional<StepPlan> next();
+  void check_memory() const;
   LossSums forward_backward(StepPlan& plan, double& tokens_computed);
   void update(const LossSums& sums);
   void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
@@ -70,7 +72,7 @@ class Trainer {
   struct Agreed {
     bool stop = false, save = false;  // a rank wants to stop; it is time for a checkpoint
     bool parts_written = false;       // of the checkpoint that is being written
-    bool over_limit = false;          // a rank has more memory than train.memory_limit
+    bool over_limit = false;          // a rank has had more memory than train.memory_limit
   };
   Agreed agree(RunDirectory& directory);
 
@@ -82,8 +84,8 @@ class Trainer {
   std::vector<std::unique_ptr<Hook>> hooks_;
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false;
-  double saved_at_ = 0;                  // time of the last checkpoint, seconds
-  std::optional<int64_t> memory_limit_;  // bytes
+  double saved_at_ = 0;  // time of the last checkpoint, seconds
+  MemoryWatch memory_;
   MetricsRow row_;
   std::optional<RouterStep> routers_;  // for a policy that is a mixture of experts
 };

@@ -39,3 +39,46 @@ text = "".join(json.dumps(row) + "\n" for row in rows).encode()
 write("rows/plain", b"\0" + text)
 write("rows/gzip", b"\1" + gzip.compress(text, mtime=0))
 write("rows/zstd", b"\2" + zstandard.compress(text))
+
+
+def field(number, value):
+    """A field of a protobuf message: bytes, or a number."""
+    def varint(n):
+        out = b""
+        while n > 127:
+            out, n = out + bytes([n & 127 | 128]), n >> 7
+        return out + bytes([n])
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def dense(data, dtype, count):
+    return field(1, data) + field(3, dtype) + field(4, bytes([count]))
+
+
+chunk = field(1, field(1, bytes([1, 0, 0, 0, 2, 0, 0, 0])))
+inputs = {b"target_tokens": dense(bytes([2, 0, 0, 0, 0, 0, 0, 0] * 2), 2, 2), b"weights": dense(bytes([0, 0, 128, 63] * 2), 1, 2)}
+datum = field(1, chunk) + b"".join(field(2, field(1, name) + field(2, tensor)) for name, tensor in inputs.items())
+body = field(1, b"s:train:0") + field(2, 7) + field(3, datum) + field(4, b"ppo") + field(6, 1)
+write("wire/plain", b"\0" + body)
+write("wire/zstd", b"\1" + zstandard.compress(body))
+write("tables/csv", b"\0" + b'prompt,completion\na,"b ""c"", d"\n\n"e\nf",g\n')
+write("tables/tsv", b"\1" + b'text\tn\na b\t1\n')
+write("tables/json", b"\2" + json.dumps(rows).encode())
+for name in ("keys", "late"):
+    write(f"tables/{name}", b"\3" + (seeds.parent.parent / f"golden/parquet/{name}.parquet").read_bytes())
+schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{2,5}$"}, "b": {"enum": [1, None]}, "c": {"$ref": "#/$defs/d"}},
+          "required": ["a"], "additionalProperties": False, "$defs": {"d": {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 3}}}
+write("rules/schema", b"\0" + json.dumps(schema).encode())
+write("rules/pattern", b"\1" + rb'^(a|[^"\\b-d]+)\d{2,}\s?$')
+write("rules/gbnf", b"\2" + b'root ::= "a." [^.]* . # any.\nx ::= root+ | "\\"."\n')
+write("regex/qwen", rb"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+" + b"\nHello, it's 42\n\n")
+write("http/post", b"\x40" + b"POST /v1/chat%20x?a=b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+write("http/chunked", b"\x10" + b"POST /stream HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://localhost:3000\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n"
+      b"GET / HTTP/1.0\r\n\r\n")
+write("client/whole", b"\0" + b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}')
+write("client/chunked", b"\1" + b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n')
+write("client/busy", b"\1" + b'HTTP/1.1 503 Busy\r\nRetry-After: 3\r\nConnection: close\r\n\r\n')
+write("calls/hermes", b'<think>so</think>x<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
+write("calls/python", b'<|python_tag|>f.call(x=1, y=["a", None]); [TOOL_CALLS]g[ARGS]{}')

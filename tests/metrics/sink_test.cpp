@@ -92,6 +92,25 @@ TEST_CASE("jsonl is cut back to a step, byte for byte, and goes on behind it") {
   CHECK(dir.text("metrics.jsonl").empty());
 }
 
+TEST_CASE("the evaluation rows of a step are removed, and no others") {
+  const Directory dir;
+  const auto jsonl = make_jsonl_sink({.output_dir = dir.path()});
+  const auto csv = make_csv_sink({.output_dir = dir.path()});
+  for (Sink* sink : {jsonl.get(), csv.get()}) {
+    for (int64_t step = 1; step <= 2; ++step) {
+      sink->log(train_row(step, 1.5f));
+      sink->log(eval_row(step, 2.0));
+    }
+    sink->remove_evaluation(2);
+    sink->log(train_row(3, 1.5f));
+  }
+  CHECK(dir.text("metrics.jsonl") ==
+        "{\"step\": 1, \"loss\": 1.5}\n{\"step\": 1, \"eval/loss\": 2}\n"
+        "{\"step\": 2, \"loss\": 1.5}\n{\"step\": 3, \"loss\": 1.5}\n");
+  CHECK(dir.text("metrics.csv") == "step,loss\n1,1.5\n2,1.5\n3,1.5\n");
+  CHECK(dir.text("eval.csv") == "step,eval/loss\n1,2\n");
+}
+
 TEST_CASE("csv keeps evaluation rows apart, and later names become new columns") {
   const Directory dir;
   const SinkOptions options{.output_dir = dir.path()};

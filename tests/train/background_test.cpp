@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "temper/base/file.h"
+#include "temper/base/memory.h"
 #include "temper/train/checkpoint_writer.h"
 #include "temper/train/memory_limit.h"
 #include "tests/train/tiny.h"
@@ -36,8 +37,9 @@ std::map<std::string, std::string> written_later(const std::string& directory,
   train::Trainer trainer({}, 0, roles, tiny::alone(), task);
   const train::Checkpoints checkpoints(directory, 3);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
-  const train::Checkpoints::Writing writing =
-      checkpoints.begin_save(2, roles.trainables, Json::object(), {}, tiny::alone(), copies);
+  train::SnapshotMemory memory;
+  const train::Checkpoints::Writing writing = checkpoints.begin_save(
+      2, roles.trainables, Json::object(), {}, tiny::alone(), copies ? &memory : nullptr);
   CHECK_FALSE(writing.parts);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
   CHECK_FALSE(fs::exists(directory + "/checkpoints/step-2"));
@@ -73,6 +75,26 @@ TEST_CASE("a checkpoint that is written later is that of the step at which it wa
       // What aliases the weights has those of later steps: the test can fail.
       CHECK(written_later(folder / "alias", optimizer, lora, false) != expected);
     }
+}
+
+TEST_CASE("memory of a copy is used again once the copy is gone, and not before") {
+  train::SnapshotMemory memory;
+  const at::Tensor first = memory.take(100);
+  const void* place = first.const_data_ptr();
+  {
+    const at::Tensor second = memory.take(100);
+    CHECK(second.const_data_ptr() != place);
+    CHECK(memory.take(200).const_data_ptr() != place);
+  }
+  std::set<const void*> places{place};
+  for (int i = 0; i < 3; ++i) places.insert(memory.take(100).const_data_ptr());
+  CHECK(places.size() == 2);  // the second's, again and again
+  CHECK(memory.take(0).numel() == 0);
+  const at::Tensor second = memory.take(100);
+  const void* const kept = second.const_data_ptr();
+  memory.drop_unused();
+  CHECK(second.const_data_ptr() == kept);
+  CHECK(first.const_data_ptr() == place);
 }
 
 TEST_CASE("runs that save in the background leave what others leave") {
@@ -140,14 +162,54 @@ TEST_CASE("a limit of memory is read with its unit") {
   }
 }
 
-TEST_CASE("a run over its limit of memory ends with a checkpoint") {
+namespace {
+
+constexpr int64_t kPeak = int64_t{96} << 20;
+
+// A limit that a touched block of kPeak bytes exceeds.
+std::string limit_below_peak() { return std::to_string(peak_memory_bytes() + kPeak / 2); }
+
+void have_peak() {
+  // More than what earlier cases have had and given back.
+  at::empty({peak_memory_bytes() - resident_memory_bytes() + kPeak}, at::kByte).fill_(1);
+}
+
+struct PeakAfter : train::Hook {
+  explicit PeakAfter(int64_t step) : last(step) {}
+  void after_step(const MetricsRow& row) override {
+    if (row.step() == last) have_peak();
+  }
+  int64_t last;
+};
+
+}  // namespace
+
+TEST_CASE("a peak within a step that exceeds the limit of memory ends the run before its update") {
   const Folder folder;
   const std::string directory = folder / "run";
   Run run(directory, tiny::constant_rate(1e-2));
-  run.config.train.memory_limit = "1MB";
+  run.config.train.memory_limit = limit_below_peak();
   RowsTask task(run.roles, tiny::alone());
-  CHECK_THROWS_WITH_AS(run.go(task), doctest::Contains("train.memory_limit"),
+  task.extra = [](train::Loss&, const train::ForwardPass& pass) {
+    if (pass.dropout.step == 3) have_peak();
+  };
+  CHECK_THROWS_WITH_AS(run.go(task), doctest::Contains("step 3: a rank's resident memory"),
                        train::MemoryExceeded);
-  CHECK(fs::exists(directory + "/checkpoints/step-1/state.json"));
+  CHECK(fs::exists(directory + "/checkpoints/step-2/state.json"));
+  CHECK_FALSE(fs::exists(directory + "/checkpoints/step-3"));
+  CHECK_FALSE(fs::exists(directory + "/final"));
+}
+
+TEST_CASE("a limit of memory holds for the last step as well, which is saved") {
+  const Folder folder;
+  const std::string directory = folder / "run";
+  Run run(directory, tiny::constant_rate(1e-2));
+  run.config.train.memory_limit = limit_below_peak();
+  RowsTask task(run.roles, tiny::alone());
+  std::vector<std::unique_ptr<train::Hook>> hooks;
+  hooks.push_back(std::make_unique<PeakAfter>(task.steps));
+  CHECK_THROWS_WITH_AS(run.go(task, 0, std::move(hooks)), doctest::Contains("train.memory_limit"),
+                       train::MemoryExceeded);
+  CHECK(fs::exists(directory + "/checkpoints/step-" + std::to_string(task.steps) + "/state.json"));
   CHECK_FALSE(fs::exists(directory + "/final"));
 }

@@ -578,6 +578,31 @@ TEST_CASE("a signal during the last step leaves a whole run") {
   CHECK(std::filesystem::exists(folder / "run/final/model.safetensors"));
 }
 
+TEST_CASE("an evaluation that no checkpoint knows of is made again, and logged once") {
+  const Folder folder;
+  {
+    Run run(folder / "run", settings());
+    RowsTask task(run.roles, tiny::alone());
+    run.go(task, 4);
+  }
+  for (const bool fails : {true, false}) {  // after the evaluation of step 4, before step 5
+    Run run(folder / "run", settings());
+    run.config.train.eval_every = 4;
+    RowsTask task(run.roles, tiny::alone());
+    task.evaluations = {1, 2, 3};
+    if (!fails) {
+      run.go(task);
+      continue;
+    }
+    task.fail_at_next = {5};
+    CHECK_THROWS(run.go(task));
+  }
+  std::vector<int64_t> evaluated;
+  for (const MetricsRow& row : read_metrics_file(folder / "run/metrics.jsonl"))
+    if (row.is_eval()) evaluated.push_back(row.step());
+  CHECK(evaluated == std::vector<int64_t>{4, 6});
+}
+
 TEST_CASE("keep_best leaves the last weights where no evaluation has its metric") {
   const Folder folder;
   const std::string directory = folder / "run";

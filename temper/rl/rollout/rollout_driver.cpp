@@ -40,6 +40,7 @@ RolloutDriver::RolloutDriver(const RlConfig& config, train::Policy& policy, dist
       policy_(policy),
       group_(group),
       done_(std::move(done)),
+      memory_(config.train),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       behavior_(std::move(behavior)),
       episodes_(episode_sampler(config, policy, engine_)) {}
@@ -173,6 +174,7 @@ void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_vers
   use(policy_version);
   sample_stages(stages, [this] {
     dist::check_peers();
+    memory_.check("sampling");
     return stopping_.load();
   });
   check_running();  // a stopped run drops the samples

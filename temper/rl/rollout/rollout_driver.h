@@ -14,6 +14,7 @@
 #include "temper/rl/rollout/episode_sampler.h"
 #include "temper/rl/rollout/partial_batch.h"
 #include "temper/rl/weights/behavior_policy.h"
+#include "temper/train/memory_limit.h"
 
 namespace temper::rl {
 
@@ -62,6 +63,7 @@ class RolloutDriver {
   train::Policy& policy_;
   dist::Group& group_;
   Done done_;
+  const train::MemoryWatch memory_;
   generate::Engine engine_;                   // samples with the policy as it is
   std::unique_ptr<BehaviorPolicy> behavior_;  // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
