@@ -1,7 +1,9 @@
 // The teacher of distillation.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "temper/distill/config.h"
 #include "temper/ops/top_tokens.h"
@@ -12,6 +14,11 @@ namespace temper::distill {
 // Loads the teacher into roles.teacher. Throws ConfigError where its vocabulary is not the
 // student's: of another size, or with other tokens.
 void load_teacher(const DistillConfig& config, train::Roles& roles);
+
+// Ids must mean the same to both: a probability is a token's. Throws ConfigError where the teacher
+// in this directory, of so many tokens, has another vocabulary than the student.
+void check_vocabulary(const DistillConfig& config, const train::Policy& policy,
+                      const std::string& directory, int64_t teacher_tokens);
 
 // A teacher outside of this process: its top-k log-probabilities come from a file (teacher_file.h);
 // a server would be another class.

@@ -6,6 +6,7 @@
 #include "temper/data/preference_row.h"
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
+#include "temper/distill/teacher.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/directory.h"
 #include "temper/plan/compared_shape.h"
