@@ -20,19 +20,19 @@ ops::WeightFormat teacher_format(const DistillSection& section, const std::strin
   return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
 }
 
-namespace {
-
-// Ids must mean the same to both: a probability is a token's.
-void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
-                      const std::string& directory) {
-  const int64_t own = roles.policy.model->vocab_size, other = roles.teacher->model()->vocab_size;
+void check_vocabulary(const DistillConfig& config, const train::Policy& policy,
+                      const std::string& directory, int64_t teacher_tokens) {
+  const int64_t own = policy.model->vocab_size;
   const auto differ = [&](const std::string& how) {
-    config.fail("distill.teacher",
-                str("the teacher's vocabulary is another one: ", how,
-                    "; distill.cross_tokenizer: gold compares the two by their text"));
+    config.fail(
+        "distill.teacher",
+        str("the teacher's vocabulary is another one: ", how,
+            "; distill.cross_tokenizer: gold compares the two by their text",
+            config.distill.cross_tokenizer ? ", under distill.strategy: logit or on_policy alone"
+                                           : ""));
   };
-  if (own != other) differ(str("it has ", other, " tokens, the student's ", own));
-  const std::shared_ptr<const Tokenizer> student = roles.policy.tokenizer,
+  if (own != teacher_tokens) differ(str("it has ", teacher_tokens, " tokens, the student's ", own));
+  const std::shared_ptr<const Tokenizer> student = policy.tokenizer,
                                          teacher = Tokenizer::load_directory(directory);
   if (!student || !teacher) return;  // rows of ids
   if (const auto id = first_difference(*student, *teacher))
@@ -40,13 +40,12 @@ void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
                student->token_of(*id), "`"));
 }
 
-}  // namespace
-
 void load_teacher(const DistillConfig& config, train::Roles& roles) {
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
   roles.teacher = train::frozen_model(directory, {teacher_format(config.distill, directory), {}});
-  if (!config.crosses()) check_vocabulary(config, roles, directory);
+  if (!config.crosses())
+    check_vocabulary(config, roles.policy, directory, roles.teacher->model()->vocab_size);
 }
 
 }  // namespace temper::distill

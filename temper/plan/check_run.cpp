@@ -142,10 +142,9 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
         models::named_model(config.distill.teacher, config.where("distill.teacher"));
     ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
     role.storage.weights = distill::teacher_format(config.distill, directory);
-    config.require(
-        config.crosses() || role.shape.vocabulary == checks.shape.policy.shape.vocabulary,
-        "distill.teacher", "the teacher's vocabulary is another one: it has ",
-        role.shape.vocabulary, " tokens, the student's ", checks.shape.policy.shape.vocabulary);
+    role.samples = config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
+    if (!config.crosses())
+      distill::check_vocabulary(config, checks.policy, directory, role.shape.vocabulary);
     const int64_t parameters = role.shape.parameters();
     add_compared(checks, config, directory, role.shape);
     checks.shape.others.push_back(std::move(role));

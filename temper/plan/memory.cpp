@@ -102,11 +102,20 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 }  // namespace
 
-ops::CachePage cache_page(const ModelRole& policy, ops::CacheDtype dtype, int64_t tensor_ranks,
+std::vector<const ModelRole*> samplers(const RunShape& run) {
+  std::vector<const ModelRole*> roles;
+  if (!run.sampling.samples) return roles;
+  roles.push_back(&run.policy);
+  for (const ModelRole& other : run.others)
+    if (other.samples) roles.push_back(&other);
+  return roles;
+}
+
+ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
                           at::Device device) {
   std::vector<ops::AttentionSpec> layers;
-  for (const CachedHeads& heads : policy.shape.cached) {
-    layers.push_back(attention_of(policy, tensor_ranks, dtype));
+  for (const CachedHeads& heads : sampler.shape.cached) {
+    layers.push_back(attention_of(sampler, tensor_ranks, dtype));
     layers.back().num_kv_heads = heads.number / tensor_ranks;
     layers.back().head_dim = heads.dim;
   }
@@ -300,13 +309,16 @@ MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ran
   return phase;
 }
 
-MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& base) {
-  const ModelShape& m = run.policy.shape;
+// Of the policy, or of a model beside it that samples.
+MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const Ranks& ranks,
+                           const Base& base) {
+  const ModelShape& m = sampler.shape;
   const SamplingShape& s = run.sampling;
-  MemoryPlan::Phase phase{"sample", base.parts};
+  MemoryPlan::Phase phase{&sampler == &run.policy ? "sample" : "sample by " + sampler.role,
+                          base.parts};
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
   if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
-  const ops::CachePage kept = cache_page(run.policy, s.cache_dtype, ranks.tensor, run.device);
+  const ops::CachePage kept = cache_page(sampler, s.cache_dtype, ranks.tensor, run.device);
   const int64_t page = kept.tokens;
   const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
   const int64_t at_once = std::min(s.sequences, s.max_batch);
@@ -327,10 +339,10 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   for (const ShapedTensor& t : m.tensors) {
     if (!t.matrix) continue;
     const double bytes =
-        static_cast<double>(divided(t, ranks)) * bytes_of(format_of(run.policy, t), t.shape.back());
+        static_cast<double>(divided(t, ranks)) * bytes_of(format_of(sampler, t), t.shape.back());
     whole += bytes;
     const bool embedding_alone = !m.tied && t.name.find("embed_tokens") != std::string::npos;
-    if (packs && !ops::is_quantized(format_of(run.policy, t)) && !embedding_alone) panels += bytes;
+    if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone) panels += bytes;
   }
   phase.parts.emplace_back("packed", rounded(panels));
   phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);
@@ -371,7 +383,8 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host)
   // Weights that train are copied out of the pages of their file.
   if (run.policy.trains && !on_device) load.parts.emplace_back("file", base.policy.weights);
   plan.phases.push_back(std::move(load));
-  if (run.sampling.samples) plan.phases.push_back(sampling(run, ranks, base));
+  for (const ModelRole* sampler : samplers(run))
+    plan.phases.push_back(sampling(run, *sampler, ranks, base));
   std::optional<MemoryPlan::Phase> largest;
   for (const PassShape& pass : run.largest) {
     MemoryPlan::Phase phase = training(run, pass, ranks, base);

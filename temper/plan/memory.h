@@ -37,13 +37,16 @@ namespace temper::plan {
 
 using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
 
+// The models that sample: the policy first; none where the run samples nothing itself.
+std::vector<const ModelRole*> samplers(const RunShape& run);
+
 // A page of keys and values as a rank's sampler has it, of all layers.
-ops::CachePage cache_page(const ModelRole& policy, ops::CacheDtype dtype, int64_t tensor_ranks,
+ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
                           at::Device device);
 
 struct MemoryPlan {
   struct Phase {
-    std::string name;  // "load", "sample", "train"
+    std::string name;  // "load", "sample", "sample by teacher", "train"
     Parts parts;
     int64_t rounding = 0;  // bytes that the allocator adds to single tensors
     int64_t bytes() const;

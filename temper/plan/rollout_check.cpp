@@ -21,20 +21,21 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
   if (options.grammar)
     grammar::Compiler(policy.tokenizer, policy.model->vocab_size).compile(*options.grammar);
   const SamplingShape& sampling = run.sampling;
-  if (sampling.samples) {
+  for (const ModelRole* sampler : samplers(run)) {
     generate::Request longest;
     longest.prompt.resize(static_cast<size_t>(std::max<int64_t>(1, sampling.prompt_tokens)));
     longest.options = options;
     const ops::CachePage page =
-        cache_page(run.policy, sampling.cache_dtype, tensor_ranks, run.device);
-    const int64_t state = kFloat * run.policy.shape.states / tensor_ranks;
+        cache_page(*sampler, sampling.cache_dtype, tensor_ranks, run.device);
+    const int64_t state = kFloat * sampler->shape.states / tensor_ranks;
     const int64_t pages = generate::Scheduler::pages_needed(longest, page.tokens),
                   bytes = pages * page.bytes + 2 * state;
     check<ConfigError>(
         pages <= generate::cache_size(sampling.cache_bytes, page, state).pages,
         "rollout.cache_bytes: the longest prompt, ", longest.prompt.size(),
         " tokens, and rollout.max_new_tokens ", options.max_new_tokens, " need ", bytes,
-        " bytes of key-value cache; the limit is ", sampling.cache_bytes,
+        " bytes of key-value cache", sampler == &run.policy ? "" : " of the " + sampler->role,
+        "; the limit is ", sampling.cache_bytes,
         rollout.cache_bytes ? "" : ", a quarter of the usable memory divided by the ranks");
   }
   const int64_t positions = run.policy.shape.max_positions;

@@ -39,6 +39,8 @@ struct ModelRole {
   bool dora = false, drops = false;  // the adapter has a magnitude; it has dropout
   int64_t adapters = 0;              // adapters in memory: a copy is the reference
   int64_t trained_copies = 0;        // adapters that train
+  // One beside the policy that completes rows of SamplingShape as well, at another time.
+  bool samples = false;
 };
 
 // The completions that a rank samples at once.

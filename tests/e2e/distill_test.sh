@@ -53,4 +53,45 @@ refuse 'distill.lambda' distill.teacher=teacher distill.strategy=on_policy disti
 refuse 'the student completes all rows' distill.teacher=teacher distill.strategy=on_policy distill.seq_kd=true
 refuse 'the student without a tokenizer' distill.teacher=odd/model distill.cross_tokenizer=gold
 refuse 'gold | uld' distill.teacher=odd/model distill.cross_tokenizer=yes
+
+# A teacher with another tokenizer: on texts, sampled by the student, with an adapter; stopped and resumed.
+mkdir cross && cd cross || exit 1
+python3 - "$TEMPER_SOURCE_DIR/tests/golden/tokenizers" <<'P'
+import json, os, sys
+for name, of, hidden in (("model", "qwen2", 32), ("teacher", "llama3", 48), ("same_size", "llama3", 48)):
+    tokenizer = json.load(open(f"{sys.argv[1]}/{of}.json"))["tokenizer"]
+    os.mkdir("of-" + name)
+    json.dump(tokenizer, open(f"of-{name}/tokenizer.json", "w"))
+    size = 1 + max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])])
+    json.dump({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 716 if name == "same_size" else size, "hidden_size": hidden,
+               "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+               "tie_word_embeddings": True, "eos_token_id": tokenizer["added_tokens"][1]["id"]}, open(name + ".json", "w"))
+with open("rows.jsonl", "w") as f:
+    for i in range(24):
+        f.write(json.dumps({"prompt": f"the quick brown fox number {i} ", "completion": f"jumps over {7 * i} lazy dogs, it's raining 100%."}) + "\n")
+P
+for name in model teacher same_size; do "$temper" init --config $name.json --tokenizer of-$name --seed 3 --output $name > /dev/null || fail "init $name"; done
+for method in gold uld; do
+  own="distill.teacher=teacher distill.cross_tokenizer=$method data.eval=rows.jsonl train.eval_every=3"
+  run $method $common $own
+  run $method-lora $common $own adapter.method=lora adapter.rank=4
+  run $method-sampled $common $own distill.strategy=on_policy rollout.max_new_tokens=6
+  for name in $method $method-lora $method-sampled; do
+    grep -q '"eval/distill_loss"' $name/metrics.jsonl || fail "$name: no eval/distill_loss"
+    value $name/metrics.jsonl aligned_fraction | awk '{ n += 1; if ($1 <= 0) exit 1 } END { exit n == 3 ? 0 : 1 }' || fail "$name: aligned_fraction: $(value $name/metrics.jsonl aligned_fraction)"
+  done
+  "$temper" check distill $common $own output_dir=checked-$method > check.log || fail "check $method: $(grep -v ^pass check.log)"
+  run whole-$method $common $own train.max_steps=60
+  "$temper" distill $common $own train.max_steps=60 output_dir=stopped-$method > stopped.log 2>&1 &
+  until_rows stopped-$method 2 $!
+  kill -TERM $! 2> /dev/null
+  wait $!
+  run stopped-$method $common $own train.max_steps=60
+  cmp whole-$method/final/model.safetensors stopped-$method/final/model.safetensors || fail "$method: a stopped run ends with other bits"
+done
+refuse 'token 280 is' distill.teacher=same_size
+"$temper" check distill $common distill.teacher=same_size output_dir=x > check.log && fail "check passes a teacher with other tokens"
+grep -q '^fail *teacher .*token 280 is.*distill.cross_tokenizer' check.log || fail "check: $(grep teacher check.log)"
+refuse 'under distill.strategy: logit or on_policy alone' distill.teacher=teacher distill.cross_tokenizer=gold distill.strategy=feature_pooling
+cd ..
 exit $bad

@@ -144,6 +144,26 @@ TEST_CASE("sampling has a phase of its own, with pages for keys and values") {
   CHECK(part(plan_memory(run, {}, 0).phases[1], "cache") == cache / 2);
 }
 
+TEST_CASE("a teacher that samples has a phase and a cache of its own") {
+  RunShape run = tiny::run();
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 8,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  ModelRole teacher{.role = "teacher", .shape = tiny::shape(), .trains = false};
+  for (CachedHeads& heads : teacher.shape.cached) heads.number *= 3;
+  run.others.push_back(teacher);
+  CHECK(plan_memory(run, {}, 0).phases.size() == 3);
+  run.others[0].samples = true;
+  const MemoryPlan plan = plan_memory(run, {}, 0);
+  REQUIRE(plan.phases.size() == 4);
+  CHECK(plan.phases[2].name == "sample by teacher");
+  CHECK(part(plan.phases[2], "cache") == 3 * part(plan.phases[1], "cache"));
+  CHECK(part(plan.phases[2], "teacher") == part(plan.phases[1], "teacher"));
+}
+
 TEST_CASE("a GPU's memory holds no program and nothing packed, and attention needs its scratch") {
   RunShape run = tiny::run();
   run.sampling = {.samples = true,
