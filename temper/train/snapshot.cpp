@@ -1,6 +1,7 @@
 #include "temper/train/snapshot.h"
 
 #include <ATen/ATen.h>
+#include <sys/mman.h>
 
 #include <cstring>
 
@@ -9,6 +10,15 @@
 
 namespace temper::train {
 namespace {
+
+// Lets the system give whole huge pages to the memory, which is first touched sooner then.
+void ask_for_huge_pages(const at::Tensor& memory) {
+  constexpr uintptr_t kHuge = uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<uintptr_t>(memory.const_data_ptr());
+  const uintptr_t first = (begin + kHuge - 1) / kHuge * kHuge,
+                  last = (begin + memory.nbytes()) / kHuge * kHuge;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
 
 // ATen copies on all threads of the caller.
 at::Tensor copied(const std::byte* bytes, size_t count, SnapshotMemory& memory) {
@@ -73,7 +83,9 @@ at::Tensor SnapshotMemory::take(int64_t bytes) {
   const auto [first, last] = taken_.equal_range(bytes);
   for (auto it = first; it != last; ++it)
     if (it->second.use_count() == 1) return it->second;
-  return taken_.emplace(bytes, at::empty({bytes}, at::kByte))->second;
+  const at::Tensor memory = at::empty({bytes}, at::kByte);
+  ask_for_huge_pages(memory);
+  return taken_.emplace(bytes, memory)->second;
 }
 
 void SnapshotMemory::drop_unused() {
