@@ -21,6 +21,7 @@
 #include "temper/models/file_digests.h"
 #include "temper/models/tensors.h"
 #include "temper/text/template_date.h"
+#include "temper/train/snapshot.h"
 
 namespace temper::train {
 namespace {
@@ -210,14 +211,14 @@ using Files = std::map<std::string, TensorMap>;  // tensors by the name of their
 // Ranks write side by side: the files exist when this returns, and each rank's part is written by
 // the result.
 std::function<void()> begin_parts(const std::string& directory, Files files, const dist::Mesh& mesh,
-                                  SnapshotMemory* copies) {
+                                  bool copies) {
   on_all(*mesh.world, [&] {
     for (const auto& [name, tensors] : files)
       if (mesh.world->rank() == 0) begin_safetensors(directory + "/" + name, tensors);
   });
   if (mesh.data->rank() > 0) return [] {};  // another replica writes the same
   if (copies)
-    for (auto& [name, tensors] : files) tensors = copy_of(tensors, *copies);
+    for (auto& [name, tensors] : files) tensors = copy_of(tensors);
   return [directory, files = std::move(files)] {
     for (const auto& [name, tensors] : files) write_own_parts(directory + "/" + name, tensors);
   };
@@ -247,7 +248,7 @@ void Checkpoints::finish(const std::string& temporary, int64_t step, const Tenso
 
 Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& trainables,
                                              const Json& values, const TensorMap& tensors,
-                                             const dist::Mesh& mesh, SnapshotMemory* copies) const {
+                                             const dist::Mesh& mesh, bool copies) const {
   const bool writes = mesh.world->rank() == 0, shared = mesh.model->size() > 1;
   const std::string temporary = temporary_name("checkpoint");
   const auto begins = [&] {
@@ -268,7 +269,7 @@ Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& tra
   }
   if (!writes) return writing;
   if (copies)
-    for (auto& [name, file] : files) file = copy_of(file, *copies);
+    for (auto& [name, file] : files) file = copy_of(file);
   Json state = values;
   state["step"] = step;
   for (const auto& trainable : trainables)
@@ -276,7 +277,7 @@ Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& tra
   // Beside training one thread hashes.
   const int threads = copies ? 1 : hashing_threads();
   writing.finish = [=, this, files = std::move(files), state = std::move(state),
-                    tensors = copies ? copy_of(tensors, *copies) : tensors] {
+                    tensors = copies ? copy_of(tensors) : tensors] {
     write_files(temporary, files);
     finish(temporary, step, tensors, state, threads);
   };
@@ -285,7 +286,7 @@ Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& tra
 
 bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
                        const TensorMap& tensors, const dist::Mesh& mesh) const {
-  const Writing writing = begin_save(step, trainables, values, tensors, mesh, nullptr);
+  const Writing writing = begin_save(step, trainables, values, tensors, mesh, false);
   if (writing.parts) on_all(*mesh.world, writing.parts);
   if (writing.finish) writing.finish();
   return writing.together;

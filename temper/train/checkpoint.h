@@ -10,7 +10,6 @@
 #include "temper/base/json.h"
 #include "temper/dist/mesh.h"
 #include "temper/train/roles.h"
-#include "temper/train/snapshot.h"
 
 namespace temper::train {
 
@@ -51,10 +50,9 @@ class Checkpoints {
   // Makes copies of everything that training changes, then returns what writes them; called as
   // save() is, and makes the collectives. Where ranks share out trained weights, and rank 0 alone
   // may write, it writes them here and copies nothing: their whole is too large for one rank.
-  // `copies`: where the copies are; null: the functions read the weights and moments themselves.
+  // `copies`: false: the functions read the weights and moments themselves.
   Writing begin_save(int64_t step, const Trainables& trainables, const Json& values,
-                     const TensorMap& tensors, const dist::Mesh& mesh,
-                     SnapshotMemory* copies) const;
+                     const TensorMap& tensors, const dist::Mesh& mesh, bool copies) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
   // Marks the checkpoint of a step, if there is one, as set aside: the step after it gave no finite

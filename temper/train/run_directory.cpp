@@ -279,7 +279,7 @@ void RunDirectory::say_complete() {
          "; choose another output_dir, or resume=never to start over");
 }
 
-// Decided once: later copies take the memory of the first one.
+// Decided once: later copies take the memory of the first one, which the allocator keeps.
 bool RunDirectory::copy_fits(const Trainables& trainables) {
   if (const std::optional<bool> asked = config_.train.save_in_background) return *asked;
   if (copies_) return *copies_;
@@ -319,9 +319,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   if (inputs_) whole[kInputs] = inputs_->to_json();
   if (is_writer() || is_shared_out(trainables)) {
     if (in_background && copy_fits(trainables)) {
-      writer_->start(step,
-                     checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, &copied_));
-      copied_.drop_unused();
+      writer_->start(step, checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, true));
     } else {
       checkpoints_.save(step, trainables, whole, tensors, mesh_);
       note_saved(step);

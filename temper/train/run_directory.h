@@ -129,7 +129,6 @@ class RunDirectory : public Messages {
   int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote, or writes
   std::vector<int64_t> whole_;                // take_saved()
   std::optional<bool> copies_;                // whether copies of the state fit into memory
-  SnapshotMemory copied_;                     // of saves in the background
   std::unique_ptr<CheckpointWriter> writer_;  // last: the lock is held while it writes
 };
 

@@ -37,9 +37,8 @@ std::map<std::string, std::string> written_later(const std::string& directory,
   train::Trainer trainer({}, 0, roles, tiny::alone(), task);
   const train::Checkpoints checkpoints(directory, 3);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
-  train::SnapshotMemory memory;
-  const train::Checkpoints::Writing writing = checkpoints.begin_save(
-      2, roles.trainables, Json::object(), {}, tiny::alone(), copies ? &memory : nullptr);
+  const train::Checkpoints::Writing writing =
+      checkpoints.begin_save(2, roles.trainables, Json::object(), {}, tiny::alone(), copies);
   CHECK_FALSE(writing.parts);
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
   CHECK_FALSE(fs::exists(directory + "/checkpoints/step-2"));
@@ -75,26 +74,6 @@ TEST_CASE("a checkpoint that is written later is that of the step at which it wa
       // What aliases the weights has those of later steps: the test can fail.
       CHECK(written_later(folder / "alias", optimizer, lora, false) != expected);
     }
-}
-
-TEST_CASE("memory of a copy is used again once the copy is gone, and not before") {
-  train::SnapshotMemory memory;
-  const at::Tensor first = memory.take(100);
-  const void* place = first.const_data_ptr();
-  {
-    const at::Tensor second = memory.take(100);
-    CHECK(second.const_data_ptr() != place);
-    CHECK(memory.take(200).const_data_ptr() != place);
-  }
-  std::set<const void*> places{place};
-  for (int i = 0; i < 3; ++i) places.insert(memory.take(100).const_data_ptr());
-  CHECK(places.size() == 2);  // the second's, again and again
-  CHECK(memory.take(0).numel() == 0);
-  const at::Tensor second = memory.take(100);
-  const void* const kept = second.const_data_ptr();
-  memory.drop_unused();
-  CHECK(second.const_data_ptr() == kept);
-  CHECK(first.const_data_ptr() == place);
 }
 
 TEST_CASE("runs that save in the background leave what others leave") {

@@ -67,9 +67,8 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
     bool together = false;
     if (setup.later) {
       train::CheckpointWriter writer(mesh);
-      train::SnapshotMemory memory;
       train::Checkpoints::Writing writing =
-          checkpoints.begin_save(setup.steps, roles.trainables, Json::object(), {}, mesh, &memory);
+          checkpoints.begin_save(setup.steps, roles.trainables, Json::object(), {}, mesh, true);
       together = writing.together;
       REQUIRE(trainer.step());
       writer.start(setup.steps, std::move(writing));
