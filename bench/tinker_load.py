@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""temper serve --tinker under load: many clients that sample while another session trains, and small training requests of several sessions.
+"""temper serve --tinker under load: many clients that sample while another session trains, and small training requests
+of several sessions.
 
-usage: bench/tinker_load.py [--clients 64] [--requests 3] [--new 32] [--prompt 32] [--sessions 8] [--rows 2] [--length 48] [--model DIR]
+usage: bench/tinker_load.py [--clients 64] [--requests 3] [--new 32] [--prompt 32] [--sessions 8] [--rows 2] [--length
+48] [--model DIR]
 
-The first part: every client sends one `sample` of --new tokens after another, over its own connection, first alone, then while a session
-trains (forward_backward of 8 rows and optim_step, without a pause). Shown are requests a second, the latency of a request, and the trainer's
-steps. The second part: --sessions sessions, each with its adapter, send a forward_backward of --rows rows at once, time after time; beside it,
-one session sends all their rows as one request, which is the most that passes shared by sessions could give.
+The first part: every client sends one `sample` of --new tokens after another, over its own connection, first alone,
+then while a session trains (forward_backward of 8 rows and optim_step, without a pause). Shown are requests a second,
+the latency of a request, and the trainer's steps. The second part: --sessions sessions, each with its adapter, send a
+forward_backward of --rows rows at once, time after time; beside it, one session sends all their rows as one request,
+which is the most that passes shared by sessions could give.
 """
 import argparse
 import http.client

@@ -4,10 +4,11 @@
     python3 examples/verifiers_environment.py ENVIRONMENT_ID --rows > rows.jsonl
     temper grpo run.yaml data.train=rows.jsonl 'environment={command: [python3, examples/verifiers_environment.py, ENVIRONMENT_ID]}'
 
-ENVIRONMENT_ID is what verifiers.load_environment() takes; `--arguments '{"key": value}'` behind it go to it as well. --rows writes the
-environment's data, whose rows are what an episode begins with: prompt, answer, info. Its reward is that of the environment's rubric, given
-when the episode ends; rewards that compare the episodes of a group are not to be had, and an environment that rewrites earlier turns is
-refused. Packages without chat turns run as an agent instead (examples/agent.py).
+ENVIRONMENT_ID is what verifiers.load_environment() takes; `--arguments '{"key": value}'` behind it go to it as well.
+--rows writes the environment's data, whose rows are what an episode begins with: prompt, answer, info. Its reward is
+that of the environment's rubric, given when the episode ends; rewards that compare the episodes of a group are not to
+be had, and an environment that rewrites earlier turns is refused. Packages without chat turns run as an agent instead
+(examples/agent.py).
 """
 import argparse
 import asyncio

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Kills training runs at random moments, lets the same command go on, and compares what they leave with runs that nobody killed, bit by bit.
+"""Kills training runs at random moments, lets the same command go on, and compares what they leave with runs that
+nobody killed, bit by bit.
 
-usage: tools/kill_runs.py --temper build/temper [--kills 1000] [--minutes 30] [--verbs sft dpo grpo ppo distill] [--seed 0] [--jobs 1] [--keep DIR]
+usage: tools/kill_runs.py --temper build/temper [--kills 1000] [--minutes 30] [--verbs sft dpo grpo ppo distill] [--seed
+0] [--jobs 1] [--keep DIR]
 
-Tiny models of random weights are trained for a few steps with frequent saves and evaluations. A run is killed by SIGKILL, or now and then
-stopped by SIGINT, goes on, may be killed again, and in the end is left alone. A kill comes at any time, or is aimed at a step, a save or an
-evaluation; the table counts what each SIGKILL hit, as the files show. Saves are made in the background in half of the runs, and each process
-has one or two threads. Compared are the weights, the last checkpoint's weights and moments, the rollouts, and metrics.jsonl apart from times
-and memory. Before that two undisturbed runs must agree and a run of another seed must not.
+Tiny models of random weights are trained for a few steps with frequent saves and evaluations. A run is killed by
+SIGKILL, or now and then stopped by SIGINT, goes on, may be killed again, and in the end is left alone. A kill comes at
+any time, or is aimed at a step, a save or an evaluation; the table counts what each SIGKILL hit, as the files show.
+Saves are made in the background in half of the runs, and each process has one or two threads. Compared are the weights,
+the last checkpoint's weights and moments, the rollouts, and metrics.jsonl apart from times and memory. Before that two
+undisturbed runs must agree and a run of another seed must not.
 
-Exit status: 0: no bit differs and every run went on; 1: otherwise (the directories of such runs are kept); 2: wrong arguments.
+Exit status: 0: no bit differs and every run went on; 1: otherwise (the directories of such runs are kept); 2: wrong
+arguments.
 """
 import argparse
 import concurrent.futures

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks that divide a mixture's experts (mesh.expert): one rank's losses, samples and files; where they are the only axis, to the bit. $1: the
-# program.
+# Ranks that divide a mixture's experts (mesh.expert): one rank's losses, samples and files; where they are the only
+# axis, to the bit. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/mesh.sh"
