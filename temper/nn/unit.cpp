@@ -124,7 +124,7 @@ std::vector<Parameter*> trainable_parameters(Module& module, int adapter) {
       if (parameter.trainable()) found.push_back(&parameter);
     });
   };
-  module.visit({.linear = add, .router = add});
+  module.visit({.linear = add, .tied_head = add, .router = add});
   return found;
 }
 

@@ -176,8 +176,7 @@ at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRo
             x.size(0) == (ranks ? std::ssize(rows.token) : weight.numel()),
         "experts' rows ", x.sizes(), " and weights ", weight.sizes());
   if (!at::GradMode::is_enabled()) return combined(x, weight, rows.place, ranks.get());
-  at::Tensor asks;
-  if (ranks) asks = at::empty({0}, x.options()).requires_grad_();
+  const at::Tensor asks = at::empty({0}, x.options()).requires_grad_(ranks != nullptr);
   return CombineFunction::apply(x, weight, rows.place, ranks, asks);
 }
 

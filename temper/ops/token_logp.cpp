@@ -87,9 +87,10 @@ struct LogpKept {
   std::shared_ptr<const KeptTokens> kept = nullptr;
   Weight up = {};  // the adapter's, without its values
   double up_scale = 1;
+  bool adapted = false;
   Weight weight_of(const at::Tensor& values) const { return with_values(weight, values); }
   HeadAdapter adapter_of(const at::Tensor& low, const at::Tensor& values) const {
-    if (!low.defined()) return {};
+    if (!adapted) return {};
     return {low, with_values(up, values), up_scale};
   }
 };
@@ -263,9 +264,13 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
                 .columns = weight.out(),
                 .kept = std::move(kept),
                 .up = with_values(adapter.up, {}),
-                .up_scale = adapter.scale};
+                .up_scale = adapter.scale,
+                .adapted = adapter.low.defined()};
+  // Autograd takes no undefined tensor as an argument.
+  const at::Tensor none = at::empty({0}, hidden.options());
   variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values,
-                                          adapter.low, adapter.up.values);
+                                          adapter.low.defined() ? adapter.low : none,
+                                          adapter.low.defined() ? adapter.up.values : none);
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
 }
 

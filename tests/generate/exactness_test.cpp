@@ -396,7 +396,7 @@ TEST_CASE("sequences of several adapters share passes, and each gets what it get
     add_adapter(*model);
     for (const uint64_t seed : {4, 6}) {  // adapters 1 and 2 are what it was before
       const auto copy = [](const std::string&, nn::Linear& layer) { layer.add_frozen_copy(); };
-      model->visit({.linear = copy, .tied_head = copy});
+      model->visit({.linear = copy, .tied_head = copy, .router = copy});
       model->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
         if (parameter.find("lora_B") != std::string::npos)
           p.set_value(p.value().detach() * (0.3 * static_cast<double>(seed)));

@@ -94,8 +94,8 @@ TEST_CASE("jsonl is cut back to a step, byte for byte, and goes on behind it") {
 
 TEST_CASE("the evaluation rows of a step are removed, and no others") {
   const Directory dir;
-  const auto jsonl = make_jsonl_sink({.output_dir = dir.path()});
-  const auto csv = make_csv_sink({.output_dir = dir.path()});
+  const auto jsonl = sinks().find("jsonl")({.output_dir = dir.path()});
+  const auto csv = sinks().find("csv")({.output_dir = dir.path()});
   for (Sink* sink : {jsonl.get(), csv.get()}) {
     for (int64_t step = 1; step <= 2; ++step) {
       sink->log(train_row(step, 1.5f));
@@ -259,7 +259,7 @@ TEST_CASE("a run names the sinks of this build") {
   };
   CHECK(error({"jsonl", "tensorbord"}) ==
         "run.yaml:3: metrics.sinks: unknown metrics sink `tensorbord`; expected one of console, "
-        "jsonl, csv, tensorboard, wandb, prometheus; did you mean `tensorboard`?");
+        "csv, jsonl, prometheus, tensorboard, wandb; did you mean `tensorboard`?");
   CHECK(error({"csv", "csv"}) == "run.yaml:3: metrics.sinks: `csv` is listed twice");
 }
 

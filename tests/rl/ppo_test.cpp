@@ -148,7 +148,7 @@ TEST_CASE("ppo says what is wrong with its config") {
   CHECK(ppo_error({"rl.dynamic_sampling=true"})
             .starts_with("command line: rl.dynamic_sampling=true: unknown key "
                          "`rl.dynamic_sampling`; it belongs to `temper grpo`, whose algorithms "
-                         "compare the completions of a prompt: grpo, "));
+                         "compare the completions of a prompt: cispo, "));
   CHECK(ppo_error({"rl.dynamic_samplin=true"}).find("expected one of algorithm, group_size, ") !=
         std::string::npos);
   CHECK(ppo_error({"rl.group_siz=2"}).find("did you mean `rl.group_size`?") != std::string::npos);

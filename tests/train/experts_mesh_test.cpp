@@ -27,7 +27,7 @@ dist::Mesh expert_mesh(dist::Group& group) {
   return mesh;
 }
 
-struct Setup {
+struct ExpertsSetup {
   std::string family = "qwen3_moe", optimizer = "adamw";
   std::optional<models::LoraConfig> lora = {};
   bool recompute = false;
@@ -37,13 +37,13 @@ struct Setup {
   std::function<void(nn::Module&)> freeze = {};
 };
 
-struct Trained {
+struct TrainedExperts {
   std::vector<double> losses, norms, shares;
   tiny::Weights weights, moments;
   int64_t kept = 0;  // elements of weights that a rank keeps
 };
 
-Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
+TrainedExperts train_experts_on(const dist::Mesh& mesh, const ExpertsSetup& setup) {
   const models::HfConfig config = config_of(setup.family);
   train::Policy policy;
   policy.lora = setup.lora;
@@ -76,7 +76,7 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   trained.router_aux_loss = setup.balance;
   train::Trainer trainer(trained, 0, roles, mesh, task);
   if (!setup.load_from.empty()) train::Checkpoints::load(setup.load_from, roles.trainables);
-  Trained out;
+  TrainedExperts out;
   for (int64_t s = 0; s < setup.steps; ++s) {
     REQUIRE(trainer.step());
     out.losses.push_back(trainer.row().number("loss").value());
@@ -93,18 +93,18 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   return out;
 }
 
-Trained on_ranks(int ranks, const Setup& setup) {
-  Trained first;
+TrainedExperts on_ranks(int ranks, const ExpertsSetup& setup) {
+  TrainedExperts first;
   tiny::ThreadRanks(ranks).run([&](dist::Group& group) {
-    Trained mine = train_on(expert_mesh(group), setup);
+    TrainedExperts mine = train_experts_on(expert_mesh(group), setup);
     if (group.rank() == 0) first = std::move(mine);
   });
   return first;
 }
 
-Trained on_one(const Setup& setup) { return train_on(tiny::alone(), setup); }
+TrainedExperts on_one(const ExpertsSetup& setup) { return train_experts_on(tiny::alone(), setup); }
 
-void check_bits(const Trained& found, const Trained& expected) {
+void check_bits(const TrainedExperts& found, const TrainedExperts& expected) {
   CHECK(found.losses == expected.losses);
   CHECK(found.norms == expected.norms);
   CHECK(found.shares == expected.shares);
@@ -123,11 +123,11 @@ TEST_CASE("ranks that divide the experts train a mixture to one rank's bits") {
         CAPTURE(family);
         CAPTURE(lora.has_value());
         CAPTURE(recompute);
-        const Setup setup{.family = family, .lora = lora, .recompute = recompute};
-        const Trained one = on_one(setup);
+        const ExpertsSetup setup{.family = family, .lora = lora, .recompute = recompute};
+        const TrainedExperts one = on_one(setup);
         for (const int ranks : {2, 8}) {  // of 8 some get no row
           CAPTURE(ranks);
-          const Trained all = on_ranks(ranks, setup);
+          const TrainedExperts all = on_ranks(ranks, setup);
           check_bits(all, one);
           CHECK(all.kept < one.kept);
         }
@@ -137,7 +137,7 @@ TEST_CASE("ranks that divide the experts train a mixture to one rank's bits") {
 TEST_CASE("every optimizer updates the experts where they are") {
   for (const auto& entry : train::optimizers().list()) {
     CAPTURE(entry.name);
-    const Setup setup{.optimizer = entry.name};
+    const ExpertsSetup setup{.optimizer = entry.name};
     check_bits(on_ranks(2, setup), on_one(setup));
   }
 }
@@ -151,9 +151,9 @@ TEST_CASE("ranks whose experts alone train, and the balance of experts, keep the
   const models::LoraConfig of_experts{
       .rank = 3, .alpha = 6, .target_modules = {"gate_up_proj", "down_proj"}};
   for (const bool recompute : {false, true})
-    for (const Setup& setup : {Setup{.recompute = recompute, .freeze = experts_alone},
-                               Setup{.lora = of_experts, .recompute = recompute},
-                               Setup{.recompute = recompute, .balance = 0.1}})
+    for (const ExpertsSetup& setup : {ExpertsSetup{.recompute = recompute, .freeze = experts_alone},
+                                      ExpertsSetup{.lora = of_experts, .recompute = recompute},
+                                      ExpertsSetup{.recompute = recompute, .balance = 0.1}})
       for (const int ranks : {2, 8}) {
         CAPTURE(recompute);
         CAPTURE(ranks);
@@ -172,8 +172,8 @@ TEST_CASE("a checkpoint of divided experts goes on under another mesh, to the bi
       CHECK(read_file(folder / ("one" + path), 1 << 24) ==
             read_file(folder / ("two" + path), 1 << 24));
     }
-    const Setup more{.optimizer = optimizer, .load_from = folder / "two/checkpoints/step-3"};
-    const Trained one = on_one(more);
+    const ExpertsSetup more{.optimizer = optimizer, .load_from = folder / "two/checkpoints/step-3"};
+    const TrainedExperts one = on_one(more);
     check_bits(on_ranks(2, more), one);
     check_bits(on_ranks(4, more), one);
   }
