@@ -278,9 +278,10 @@ TEST_CASE("keys that contradict each other") {
             .ends_with("rl.overlong_buffer: found 300, expected at most rollout.max_new_tokens, "
                        "256"));
   const std::string unknown = load_error({"rl.algorithm=grppo"});
-  CHECK(unknown.starts_with(
-      "command line: rl.algorithm=grppo: rl.algorithm: unknown algorithm `grppo`; expected one of " +
-      rl::algorithms().names().front()));
+  CHECK(
+      unknown.starts_with("command line: rl.algorithm=grppo: rl.algorithm: unknown algorithm "
+                          "`grppo`; expected one of " +
+                          rl::algorithms().names().front()));
   CHECK(unknown.ends_with("did you mean `grpo`?"));
   CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
 }

@@ -248,9 +248,10 @@ class RowsTask : public train::Task {
   }
   train::Loss loss(const train::ForwardPass& pass) override {
     check(!(fail_at_loss.contains(step_) && losses_++ > 0), "no loss of step ", step_);
-    const at::Tensor logp_M = train::token_logp(*roles_.policy.model, pass,
-                                                {.recompute = recompute, .dropout = dropout > 0})
-                                  .logp;
+    const at::Tensor logp_M =
+        train::token_logp(*roles_.policy.model, pass,
+                          {.recompute = recompute, .dropout = dropout > 0, .watched = true})
+            .logp;
     train::Loss loss;
     loss.terms.push_back({.name = "nll",
                           .value = nan_at.contains(step_) ? -logp_M * std::nan("") : -logp_M,
