@@ -22,7 +22,7 @@ float learn(temper::models::CausalLM& model, TrainedAdapter& adapter,
   const at::Tensor loss =
       train::token_logp(model, pass, {.adapter = adapter.index()}).logp.neg().mean();
   loss.backward();
-  adapter.step({.learning_rate = 2e-2});
+  adapter.step({.learning_rate = 2e-3});
   return loss.item<float>();
 }
 
@@ -39,7 +39,7 @@ int main() {
   temper::generate::GenerationOptions greedy;
   greedy.sampling.temperature = 0;
   greedy.max_new_tokens = 3;
-  for (int step = 1; step <= 60; ++step) {
+  for (int step = 1; step <= 100; ++step) {
     std::cout << "step " << step << " loss " << learn(*model, up, rising) << " "
               << learn(*model, down, falling);
     // Both sample in the same passes, with what they have learnt so far.
