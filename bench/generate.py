@@ -108,7 +108,7 @@ print("RESULT " + json.dumps(out))
 LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "int8": "Q8_0", "nf4": "Q4_0"}
 
 
-def temper(model, rows, folder, new, storage, cache):
+def temper(model, rows, folder, new, storage, cache, flags=()):
     """The program's own time of sampling, prompts included, without loading."""
     rest = "float32" if storage == "float32" else "bfloat16"
     storage, _, fast = storage.partition("-")
@@ -120,12 +120,17 @@ def temper(model, rows, folder, new, storage, cache):
         best = 0
         for _ in range(2):
             text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", fast or "exact", "--cache-dtype", cache],
+                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", fast or "exact", "--cache-dtype", cache, *flags],
                                   check=True, capture_output=True, text=True).stderr
             seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
             best = max(best, count * new / seconds)
         out[str(count)] = best
     return out
+
+
+def prompts(count):
+    rng = random.Random(0)
+    return [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(count)]
 
 
 def better(old, new):
@@ -149,8 +154,7 @@ def main():
     args = parser.parse_args()
     storages = args.storage.split(",")
     model = peers.model(str(peers.ROOT / "models/bench-0.3b"), peers.ROOT / "bench/config_0.3b.json") if args.large else peers.model()
-    rng = random.Random(0)
-    rows = [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(args.sequences)]
+    rows = prompts(args.sequences)
     many = str(args.sequences)
 
     def show(name, rate):
@@ -180,4 +184,5 @@ def main():
     print(f"  (llama.cpp: {LLAMA_SETTINGS})")
 
 
-main()
+if __name__ == "__main__":
+    main()

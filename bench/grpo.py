@@ -37,11 +37,11 @@ print("RESULT " + json.dumps({"seconds": (ends[-1] - ends[0]) / (len(ends) - 1),
 """
 
 
-def temper(model, rows, steps, folder):
+def temper(model, rows, steps, folder, settings=()):
     subprocess.check_call([peers.TEMPER, "grpo", f"output_dir={folder}/temper", f"model.path={model}", f"data.train={rows}",
                            "data.columns={prompt: question}", f"train.max_steps={steps}", "rl.beta=0",
                            "rollout.max_new_tokens=128", "rollout.ignore_eos=true", "rewards=[{name: repetition}]", "optimizer.learning_rate=1e-5",
-                           "metrics.sinks=[jsonl]"])
+                           "metrics.sinks=[jsonl]", *settings])
     rows = [json.loads(line) for line in open(f"{folder}/temper/metrics.jsonl")]
     timed = rows[1:]
     mean = lambda name: sum(r[name] for r in timed) / len(timed)
@@ -65,4 +65,5 @@ def main():
         print(f"  speed {theirs['seconds'] / ours['seconds']:.1f} times, memory {100 * ours['peak_memory_bytes'] / theirs['peak_memory_bytes']:.0f} %")
 
 
-main()
+if __name__ == "__main__":
+    main()

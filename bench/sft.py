@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Supervised fine-tuning of one model on the same rows by Temper and by TRL, in one run.
 
-usage: bench/sft.py [--python PATH] [--model DIR] [--rows FILE] [--steps N]
+usage: bench/sft.py [--python PATH] [--model DIR] [--rows FILE] [--steps N] [--fast]
 
 The model is a directory that `temper init` made, the rows are GSM8K's (question and answer). Rates leave the first two
 steps out; tokens are the rows' own, padding is not counted; memory is the peak of the process. Machines that do other
@@ -38,10 +38,11 @@ result(**rates(times.ends, count),
 """
 
 
-def temper(model, rows, steps, lora, directory):
+def temper(model, rows, steps, lora, directory, fast):
     return peers.temper("sft", f"{directory}/temper", f"model.path={model}", f"data.train={rows}",
                         "data.columns={prompt: question, completion: answer}", f"train.batch_size={BATCH}", f"train.max_steps={steps}",
-                        "optimizer.learning_rate=1e-3", "optimizer.schedule=linear", *(["adapter.method=lora"] if lora else []))
+                        "optimizer.learning_rate=1e-3", "optimizer.schedule=linear", *(["adapter.method=lora"] if lora else []),
+                        *(["model.dtype=bfloat16", "model.arithmetic=fast"] if fast else []))
 
 
 def main():
@@ -50,11 +51,12 @@ def main():
     parser.add_argument("--model", default=None, help="made where it is not given")
     parser.add_argument("--rows", default=str(peers.GSM8K))
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--fast", action="store_true", help="Temper with bfloat16 weights and arithmetic fast; TRL stays in float32")
     args = parser.parse_args()
     model = args.model or peers.model()
     for lora in (False, True):
         with tempfile.TemporaryDirectory() as directory:
-            ours = temper(model, args.rows, args.steps, lora, directory)
+            ours = temper(model, args.rows, args.steps, lora, directory, args.fast)
             peer = peers.run_python(args.python, PEER, model, args.rows, args.steps, "lora" if lora else "full", f"{directory}/trl")
         peers.report("LoRA rank 16" if lora else "all weights", "TRL", ours, peer)
 

@@ -55,20 +55,63 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
   }
 }
 
+inline uint32_t pair_of(float first, float second) {
+  return rounded_bits(first) | rounded_bits(second) >> 16;
+}
+inline uint32_t pair_of(float first) { return rounded_bits(first) | 0x8000u; }
+
+inline void pack_pairs_of_row(const float* from, int64_t stride, int64_t depth, uint32_t* to) {
+  const auto pack = [&](int64_t by) {
+    for (int64_t p = 0; p < depth / 2; ++p) to[p] = pair_of(from[2 * p * by], from[(2 * p + 1) * by]);
+  };
+  if (stride == 1)
+    pack(1);  // a constant, so that the compiler makes vectors of it
+  else
+    pack(stride);
+  if (depth % 2 == 1) to[depth / 2] = pair_of(from[(depth - 1) * stride]);
+}
+
+// The values of one k lie side by side, `stride` from those of the next: pairs of 16 rows are made
+// at once, in a square that is then written row by row. `height` rows, at most 16.
+inline void pack_pairs_of_columns(const float* from, int64_t stride, int64_t height, int64_t depth,
+                                  uint32_t* to, int64_t pairs) {
+  constexpr int64_t kSide = 16;
+  alignas(64) uint32_t square[kSide * kSide];
+  for (int64_t p0 = 0; p0 < pairs; p0 += kSide) {
+    const int64_t count = std::min(kSide, pairs - p0);
+    for (int64_t p = 0; p < count; ++p) {
+      const float* first = from + 2 * (p0 + p) * stride;
+      const float* second = first + stride;
+      uint32_t* of = square + p * kSide;
+      if (2 * (p0 + p) + 1 == depth)
+        for (int64_t i = 0; i < height; ++i) of[i] = pair_of(first[i]);
+      else if (height == kSide)  // a constant, so that the compiler makes vectors of it
+        for (int64_t i = 0; i < kSide; ++i) of[i] = pair_of(first[i], second[i]);
+      else
+        for (int64_t i = 0; i < height; ++i) of[i] = pair_of(first[i], second[i]);
+    }
+    if (height == kSide && count == kSide) {
+      for (int64_t i = 0; i < kSide; i += 4)
+        for (int64_t p = 0; p < kSide; p += 4)
+          transpose_four(reinterpret_cast<const float*>(square + p * kSide + i), kSide,
+                         reinterpret_cast<float*>(to + i * pairs + p0 + p), pairs);
+    } else {
+      for (int64_t i = 0; i < height; ++i)
+        for (int64_t p = 0; p < count; ++p) to[i * pairs + p0 + p] = square[p * kSide + i];
+    }
+  }
+}
+
 void PackPairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) {
-  const int64_t pairs = (depth + 1) / 2, step = a.col_stride;
-  for (int64_t i = 0; i < rows; ++i) {
+  const int64_t pairs = (depth + 1) / 2;
+  for (int64_t i = 0; i < rows; i += 16) {
     const float* from = a.data + i * a.row_stride;
-    uint32_t* row = to + i * pairs;
-    const auto pack = [&](int64_t by) {
-      for (int64_t p = 0; p < depth / 2; ++p)
-        row[p] = rounded_bits(from[2 * p * by]) | rounded_bits(from[(2 * p + 1) * by]) >> 16;
-    };
-    if (step == 1)
-      pack(1);  // a constant, so that the compiler makes vectors of it
+    const int64_t height = std::min<int64_t>(16, rows - i);
+    if (a.row_stride == 1)
+      pack_pairs_of_columns(from, a.col_stride, height, depth, to + i * pairs, pairs);
     else
-      pack(step);
-    if (depth % 2 == 1) row[pairs - 1] = rounded_bits(from[(depth - 1) * step]) | 0x8000u;
+      for (int64_t r = 0; r < height; ++r)
+        pack_pairs_of_row(from + r * a.row_stride, a.col_stride, depth, to + (i + r) * pairs);
   }
 }
 

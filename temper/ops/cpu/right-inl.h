@@ -36,8 +36,9 @@ struct PackedRight {
   }
 };
 
-// to[i * kPanel + j] = from[i + j * stride] for i < 4 and j < 4.
-inline void transpose_four(const float* from, int64_t stride, float* to) {
+// to[i * to_stride + j] = from[i + j * stride] for i < 4 and j < 4.
+inline void transpose_four(const float* from, int64_t stride, float* to,
+                           int64_t to_stride = kPanel) {
 #if TEMPER_HAS_FMA
   const hn::FixedTag<float, 4> d;
   const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + stride),
@@ -45,12 +46,12 @@ inline void transpose_four(const float* from, int64_t stride, float* to) {
   const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
   const auto ac_high = hn::InterleaveUpper(d, a, c), be_high = hn::InterleaveUpper(d, b, e);
   hn::StoreU(hn::InterleaveLower(d, ac, be), d, to);
-  hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + kPanel);
-  hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * kPanel);
-  hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * kPanel);
+  hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + to_stride);
+  hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * to_stride);
+  hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * to_stride);
 #else
   for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) to[i * kPanel + j] = from[i + j * stride];
+    for (int j = 0; j < 4; ++j) to[i * to_stride + j] = from[i + j * stride];
 #endif
 }
 
