@@ -2,13 +2,13 @@
 """The backends native and aten beside each other on the CPU: speed, and the learning curves of the same runs.
 
 usage: bench/backends.py [--rows FILE] [--steps N]
-       bench/backends.py --curves DEMO [--output FOLDER]
+       bench/backends.py --curves DEMO [--output FOLDER] [--seeds N]
 
 Speed: supervised fine-tuning, a GRPO step and sampling of the benchmark model, native with arithmetic exact, with fast
 (bfloat16 weights), and aten. Each is run twice, in turn; the better one counts.
 
 Curves: sft, dpo and grpo as configs/ has them, on the model and rows that `make demo` left in the directory DEMO. Draws
-the loss or the reward of both backends over each other, and prints how far the curves are apart.
+the loss or the reward of both backends over each other, with several seeds, and prints where they part and how they end.
 """
 import argparse
 import json
@@ -28,8 +28,9 @@ CURVES = {
                     "optimizer.learning_rate=2.0e-3", "optimizer.warmup_steps=10"], "loss"),
     "dpo": ("dpo", ["data.train={demo}/pairs.jsonl", "model.path={demo}/warm-up/final", "train.max_steps=100", "train.batch_size=32",
                     "optimizer.learning_rate=1.0e-5", "optimizer.warmup_steps=10"], "loss"),
-    "grpo": ("grpo", ["data.train={demo}/sums.jsonl", "model.path={demo}/warm-up/final", "train.max_steps=60", "rl.prompts_per_rollout=32",
-                      "rl.group_size=8", "rollout.max_new_tokens=8", "rewards=[{{name: exact}}]", "optimizer.learning_rate=2.0e-4"], "reward_mean"),
+    "grpo": ("grpo", ["data.train={demo}/sums.jsonl", "model.path={demo}/warm-up/final", "train.max_steps=400", "train.micro_batch_tokens=8192",
+                      "rl.beta=0", "rl.prompts_per_rollout=32", "rl.group_size=8", "rollout.max_new_tokens=6", "rewards=[{{name: exact}}]",
+                      "optimizer.learning_rate=4.0e-4", "optimizer.warmup_steps=20"], "reward_mean"),
 }
 
 
@@ -68,25 +69,32 @@ def speeds(rows, steps):
         print(f"{name:34}" + "".join(f"{values[side]:14.2f}" for side in SIDES))
 
 
-def curves(demo, output):
+def train(name, backend, seed, demo, output):
+    verb, settings, _ = CURVES[name]
+    directory = f"{output}/{name}-{backend}-{seed}"
+    subprocess.check_call([peers.TEMPER, verb, f"output_dir={directory}", f"model.backend={backend}", f"seed={seed}", "metrics.sinks=[jsonl]",
+                           *[s.format(demo=demo) for s in settings]], stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in open(f"{directory}/metrics.jsonl")]
+
+
+def curves(demo, output, seeds):
     plot = pathlib.Path(__file__).resolve().parent.parent / "tools/plot_runs.py"
     if not pathlib.Path(f"{demo}/pairs.jsonl").exists():
         subprocess.check_call([peers.TEMPER, "data", "pairs", "--input", f"{demo}/sums.jsonl", "--output", f"{demo}/pairs.jsonl"])
-    for name, (verb, settings, metric) in CURVES.items():
-        rows = {}
-        for backend in ("native", "aten"):
-            directory = f"{output}/{name}-{backend}"
-            subprocess.check_call([peers.TEMPER, verb, f"output_dir={directory}", f"model.backend={backend}", "metrics.sinks=[jsonl]",
-                                   *[s.format(demo=demo) for s in settings]], stdout=subprocess.DEVNULL)
-            rows[backend] = [json.loads(line) for line in open(f"{directory}/metrics.jsonl")]
-        pairs = [(a[metric], b[metric]) for a, b in zip(rows["native"], rows["aten"]) if metric in a and metric in b]
-        apart = [abs(a - b) for a, b in pairs]
-        print(f"{name}: {metric} {pairs[0][0]:.4f} to {pairs[-1][0]:.4f}, at most {max(apart):.3g} apart in {len(pairs)} steps, at the end "
-              f"{apart[-1]:.3g}; mean over the last ten steps {sum(a for a, _ in pairs[-10:]) / 10:.4f} and {sum(b for _, b in pairs[-10:]) / 10:.4f}")
-        if "mismatch_kl" in rows["aten"][0]:
-            print(f"  mismatch_kl at most {max(r['mismatch_kl'] for r in rows['aten']):.3g}")
+    for name, (_, _, metric) in CURVES.items():
+        for seed in range(seeds):
+            rows = {backend: train(name, backend, seed, demo, output) for backend in ("native", "aten")}
+            apart = [abs(a[metric] - b[metric]) for a, b in zip(*rows.values())]
+            rounding = [d > 1e-5 for d in apart]
+            first = f"above 1e-5 from step {rounding.index(True) + 1} on" if any(rounding) else f"at most {max(apart):.1e}"
+            last = len(apart) // 10
+            mean = lambda backend: sum(row[metric] for row in rows[backend][-last:]) / last
+            print(f"{name}, seed {seed}: {metric}, difference {first}; mean of the last {last} of {len(apart)} steps: native {mean('native'):.4f}, "
+                  f"aten {mean('aten'):.4f}" + (f"; mismatch_kl at most {max(r['mismatch_kl'] for r in rows['aten']):.1e}"
+                                                if "mismatch_kl" in rows["aten"][0] else ""), flush=True)
         subprocess.check_call([sys.executable, plot, "--metric", metric, "--output", f"{output}/{name}.svg",
-                               *[f"{b}={output}/{name}-{b}" for b in rows]])
+                               *[f"{backend} {seed}={output}/{name}-{backend}-{seed}" for seed in range(seeds) for backend in ("native", "aten")]],
+                              stdout=subprocess.DEVNULL)
 
 
 def main():
@@ -95,9 +103,10 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--curves", metavar="DEMO", help="the directory of `make demo`")
     parser.add_argument("--output", default="runs/backends")
+    parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     if args.curves:
-        curves(args.curves, args.output)
+        curves(args.curves, args.output, args.seeds)
     else:
         speeds(args.rows, args.steps)
 

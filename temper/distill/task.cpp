@@ -86,7 +86,9 @@ std::optional<train::StepPlan> DistillTask::next(int64_t) {
   return step;
 }
 
-bool DistillTask::counts_every_token() const { return strategy_.tap() != Tap::kNone; }
+bool DistillTask::counts_every_token() const {
+  return SftTask::counts_every_token() || strategy_.tap() != Tap::kNone;
+}
 
 DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
   using Recompute = train::TrainSection::Recompute;

@@ -68,9 +68,10 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
   });
   if (!supervised) return;
   list.run("labels", [&] {
-    int64_t tokens = 0, targets = 0;
+    int64_t tokens = 0, targets = 0, of_one = 0;
     for (const auto& source : sizes.of)
-      for (const RowSize& row : source) tokens += row.tokens, targets += row.targets;
+      for (const RowSize& row : source)
+        tokens += row.tokens, targets += row.targets, of_one += row.targets == 1;
     const int64_t given = c.rows - c.dropped;
     const Json values{{"tokens", tokens}, {"trained", targets}, {"untrained_rows", c.untrained}};
     check<DataError>(targets > 0, config.where("data.train"), ": none of the ", given,
@@ -80,6 +81,11 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
       return Finding::warn(str(share, "; ", counted(c.untrained), " rows train nothing"), values);
     if (policy.tokenizer && c.with_eos == 0 && !policy.model->eos_token_ids.empty())
       return Finding::warn(share + "; no row trains an end token: the model will not learn to stop",
+                           values);
+    if (of_one > 0 && c.with_eos == given)  // every row trains an end token, these no other
+      return Finding::warn(str(share, "; ", counted(of_one),
+                               " rows train the end token alone, their completions are empty: the "
+                               "model learns to stop at once"),
                            values);
     return Finding::pass(share, values);
   });

@@ -35,7 +35,7 @@ void RouterStep::count(StepPlan& plan) {
   const at::NoGradGuard no_grad;
   watch_.choices_only = true;
   for (ForwardPass& pass : plan.passes) {
-    if (!pass.trains() && !plan.every_token) continue;
+    if (!pass.trains() && !plan.every_token) continue;  // as the trainer
     pass.routers = pass.shadow ? nullptr : &watch_;
     model_.forward(context_of(pass, {.dropout = true, .watched = true}));
   }

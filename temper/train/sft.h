@@ -40,8 +40,9 @@ class SftTask : public Task {
  protected:
   // The step's passes, of these rows.
   StepPlan plan(std::vector<data::SftRow> rows);
-  // Whether the loss reads more than targets (StepPlan::every_token).
-  virtual bool counts_every_token() const { return false; }
+  // Whether the loss reads more than targets (StepPlan::every_token): the load-balancing loss is of
+  // all tokens.
+  virtual bool counts_every_token() const { return config_.train.router_aux_loss.has_value(); }
 
   const SftConfig& config_;
   models::CausalLM& model_;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -51,6 +52,12 @@ struct Golden {
   Json json;
   Sequences sequences;
 };
+
+// For docs/families.md: TEMPER_SHOW_DIFFERENCES=1.
+void show(const std::string& name, const char* what, double apart) {
+  if (std::getenv("TEMPER_SHOW_DIFFERENCES"))
+    std::printf("%s\t%s\t%.1e\n", name.c_str(), what, apart);
+}
 
 // Mean negative log-probability; leaves its gradients in the parameters.
 double backward(models::CausalLM& model, const Sequences& sequences) {
@@ -98,8 +105,10 @@ TEST_CASE("log-probabilities are transformers'") {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
-    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("logp")) <
-          kLogpTolerance);
+    const double apart =
+        difference(log_probabilities(*model, golden.sequences), golden.tensor("logp"));
+    CHECK(apart < kLogpTolerance);
+    show(name, "log-probability", apart);
   }
 }
 
@@ -143,15 +152,19 @@ TEST_CASE("ten steps of AdamW with clipping are torch's") {
     train_all(*model);
     const train::OptimizerSection config = adamw(golden);
     train::Optimizer optimizer(config, train::trainable_parameters(*model));
+    double curve = 0;
     for (size_t step = 0; step < 10; ++step) {
       CAPTURE(step);
       const double loss = backward(*model, golden.sequences), norm = optimizer.grad_norm();
-      CHECK(std::abs(loss - golden.json["losses"][step].get<double>()) < 1e-4);
+      const double apart = std::abs(loss - golden.json["losses"][step].get<double>());
+      CHECK(apart < 1e-4);
+      curve = std::max(curve, apart);
       CHECK(norm == doctest::Approx(golden.json["norms"][step].get<double>()).epsilon(1e-4));
       optimizer.step(config.learning_rate, std::min(1.0, 1.0 / (norm + 1e-6)));
     }
     CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("final_logp")) <
           5e-4);
+    show(name, "loss", curve);
   }
 }
 

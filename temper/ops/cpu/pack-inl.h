@@ -62,7 +62,8 @@ inline uint32_t pair_of(float first) { return rounded_bits(first) | 0x8000u; }
 
 inline void pack_pairs_of_row(const float* from, int64_t stride, int64_t depth, uint32_t* to) {
   const auto pack = [&](int64_t by) {
-    for (int64_t p = 0; p < depth / 2; ++p) to[p] = pair_of(from[2 * p * by], from[(2 * p + 1) * by]);
+    for (int64_t p = 0; p < depth / 2; ++p)
+      to[p] = pair_of(from[2 * p * by], from[(2 * p + 1) * by]);
   };
   if (stride == 1)
     pack(1);  // a constant, so that the compiler makes vectors of it
