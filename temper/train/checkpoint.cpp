@@ -211,17 +211,24 @@ using Files = std::map<std::string, TensorMap>;  // tensors by the name of their
 // Ranks write side by side: the files exist when this returns, and each rank's part is written by
 // the result.
 std::function<void()> begin_parts(const std::string& directory, Files files, const dist::Mesh& mesh,
-                                  bool copies) {
+                                  Snapshot* snapshot) {
   on_all(*mesh.world, [&] {
     for (const auto& [name, tensors] : files)
       if (mesh.world->rank() == 0) begin_safetensors(directory + "/" + name, tensors);
   });
   if (mesh.data->rank() > 0) return [] {};  // another replica writes the same
-  if (copies)
-    for (auto& [name, tensors] : files) tensors = copy_of(tensors);
+  if (snapshot)
+    for (auto& [name, tensors] : files) tensors = snapshot->of(tensors);
   return [directory, files = std::move(files)] {
     for (const auto& [name, tensors] : files) write_own_parts(directory + "/" + name, tensors);
   };
+}
+
+bool on_host(const Trainables& trainables) {
+  for (const auto& trainable : trainables)
+    for (const NamedParameter& p : trainable->optimizer.parameters())
+      if (!p.parameter->device().is_cpu()) return false;
+  return true;
 }
 
 void write_files(const std::string& directory, const Files& files) {
@@ -260,16 +267,19 @@ Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& tra
     begins();
   Files files = trained_files(trainables);
   Writing writing;
+  if (copies) writing.snapshot = std::make_shared<Snapshot>();
   writing.together = shared && may_write_together(temporary, *mesh.world);
   if (writing.together) {
-    writing.parts = begin_parts(temporary, std::exchange(files, {}), mesh, copies);
+    writing.parts = begin_parts(temporary, std::exchange(files, {}), mesh, writing.snapshot.get());
   } else if (shared) {
     write_files(writes ? temporary : "", files);
     files.clear();
   }
+  if (writes && copies)
+    for (auto& [name, file] : files) file = writing.snapshot->of(file);
+  // A device's memory is read by the thread that computes on it.
+  if (copies && !on_host(trainables)) writing.snapshot->complete();
   if (!writes) return writing;
-  if (copies)
-    for (auto& [name, file] : files) file = copy_of(file);
   Json state = values;
   state["step"] = step;
   for (const auto& trainable : trainables)

@@ -14,6 +14,8 @@
 namespace temper::train {
 
 // The contents of a checkpoint besides weights and moments.
+class Snapshot;
+
 struct Checkpoint {
   std::string directory;
   int64_t step = 0;
@@ -46,11 +48,14 @@ class Checkpoints {
   struct Writing {
     std::function<void()> parts, finish;
     bool together = false;  // ranks write side by side
+    // Copies what is not written yet: called before the weights or moments change. Null: nothing
+    // has to be copied.
+    std::shared_ptr<Snapshot> snapshot = {};
   };
-  // Makes copies of everything that training changes, then returns what writes them; called as
-  // save() is, and makes the collectives. Where ranks share out trained weights, and rank 0 alone
-  // may write, it writes them here and copies nothing: their whole is too large for one rank.
-  // `copies`: false: the functions read the weights and moments themselves.
+  // Returns what writes the state as it is now; called as save() is, and makes the collectives.
+  // Where ranks share out trained weights, and rank 0 alone may write, it writes them here: their
+  // whole is too large for one rank. `copies`: false: the functions read the weights and moments
+  // themselves, and run before those change.
   Writing begin_save(int64_t step, const Trainables& trainables, const Json& values,
                      const TensorMap& tensors, const dist::Mesh& mesh, bool copies) const;
   // Writes `complete` into the checkpoint of a step that was saved.

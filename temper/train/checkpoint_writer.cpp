@@ -50,6 +50,12 @@ void CheckpointWriter::start(int64_t step, Checkpoints::Writing writing) {
   }
 }
 
+void CheckpointWriter::before_change() {
+  if (state_ == State::kIdle || !writing_.snapshot) return;
+  const trace::Span span("copy what a checkpoint has not written");
+  std::exchange(writing_.snapshot, {})->complete();
+}
+
 bool CheckpointWriter::is_writing_parts() const {
   return state_ == State::kParts && !is_ready(running_);
 }

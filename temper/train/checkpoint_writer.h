@@ -14,7 +14,8 @@ namespace temper::train {
 
 // A save has two parts: what ranks write side by side, and what rank 0 does when all of them have
 // written (Checkpoints::Writing). All collectives are on the caller's thread: where ranks share out
-// trained weights, all of them call the members below in the same order, except is_writing_parts.
+// trained weights, all of them call the members below in the same order, except is_writing_parts
+// and before_change.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(dist::Mesh mesh) : mesh_(std::move(mesh)) {}
@@ -24,6 +25,8 @@ class CheckpointWriter {
 
   // Begins to write; no other save may be on its way.
   void start(int64_t step, Checkpoints::Writing writing);
+  // Called before weights or moments change: what is not written yet is copied.
+  void before_change();
   // Whether this rank is still writing a part beside others.
   bool is_writing_parts() const;
   // Called between steps. `parts_written`: no rank is_writing_parts(). Returns the step of a

@@ -64,13 +64,15 @@ class RunDirectory : public Messages {
   // Reports on the console that the run is complete, and what a changed config would have changed.
   void say_complete();
 
-  // Saves step `step`, unless its checkpoint is there already. `in_background`: a thread writes a
-  // copy of the state while the caller goes on, unless train.save_in_background forbids that or the
-  // copy does not fit into memory. Waits for the save before. Where ranks share out trained
+  // Saves step `step`, unless its checkpoint is there already. `in_background`: a thread writes
+  // the state while the caller goes on, unless train.save_in_background forbids that or a copy of
+  // it does not fit into memory. Waits for the save before. Where ranks share out trained
   // weights, all of them call this, look_at_saves() and finish_saves() in the same order. What a
   // save in the background threw is thrown by whichever of the three is called next.
   void save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors, bool in_background);
+  // Called before the weights change: a save in the background copies what it has not written.
+  void before_change() { writer_->before_change(); }
   // Whether this rank is still writing its part of a checkpoint beside others.
   bool is_writing_parts() const { return writer_->is_writing_parts(); }
   // Goes on with a save in the background. `parts_written`: no rank is_writing_parts().

@@ -10,11 +10,16 @@
 namespace temper::train {
 namespace {
 
-// ATen copies on all threads of the caller.
-at::Tensor copied(const std::byte* bytes, size_t count) {
+enum class Threads { kOne, kAll };
+
+at::Tensor copied(const std::byte* bytes, size_t count, Threads threads) {
   const auto size = static_cast<int64_t>(count);
   at::Tensor copy = at::empty({size}, at::kByte);
-  if (count > 0) copy.copy_(at::from_blob(const_cast<std::byte*>(bytes), {size}, at::kByte));
+  if (count == 0) return copy;
+  if (threads == Threads::kOne)
+    std::memcpy(copy.mutable_data_ptr(), bytes, count);
+  else
+    copy.copy_(at::from_blob(const_cast<std::byte*>(bytes), {size}, at::kByte));
   return copy;
 }
 
@@ -43,7 +48,7 @@ std::shared_ptr<const Runs> copied_runs(const TensorView& view) {
   return copy;
 }
 
-TensorView copy_of(const TensorView& view) {
+TensorView copy_of(const TensorView& view, Threads threads) {
   TensorView copy;
   copy.dtype = view.dtype;
   copy.shape = view.shape;
@@ -61,7 +66,7 @@ TensorView copy_of(const TensorView& view) {
   const TensorView made = view.make ? view.make() : view;
   check(made.num_bytes == view.num_bytes, "a tensor was made of ", made.num_bytes, " bytes, not ",
         view.num_bytes);
-  const auto owner = std::make_shared<at::Tensor>(copied(made.data, made.num_bytes));
+  const auto owner = std::make_shared<at::Tensor>(copied(made.data, made.num_bytes, threads));
   copy.data = static_cast<const std::byte*>(owner->const_data_ptr());
   copy.owner = owner;
   return copy;
@@ -82,8 +87,45 @@ std::map<std::string, TensorMap> trained_files(const Trainables& trainables) {
 
 TensorMap copy_of(const TensorMap& tensors) {
   TensorMap copies;
-  for (const auto& [name, view] : tensors) copies.emplace(name, copy_of(view));
+  for (const auto& [name, view] : tensors) copies.emplace(name, copy_of(view, Threads::kAll));
   return copies;
+}
+
+// The thread that writes copies alone: the others compute.
+TensorView Snapshot::take(Item& item) {
+  const std::lock_guard lock(mutex_);
+  check(item.state != Item::State::kTaken, "a tensor of a snapshot was asked for twice");
+  TensorView copy =
+      item.state == Item::State::kCopied ? std::move(item.copy) : copy_of(item.live, Threads::kOne);
+  item = {{}, {}, Item::State::kTaken};
+  return copy;
+}
+
+TensorMap Snapshot::of(const TensorMap& live) {
+  TensorMap views;
+  for (const auto& [name, view] : live) {
+    const auto item = std::make_shared<Item>();
+    item->live = view;
+    items_.push_back(item);
+    TensorView& mine = views[name];
+    mine.dtype = view.dtype;
+    mine.shape = view.shape;
+    mine.num_bytes = view.num_bytes;
+    if (view.own)
+      mine.own = [self = shared_from_this(), item](const TensorView::Put& put) {
+        self->take(*item).own(put);
+      };
+    else
+      mine.make = [self = shared_from_this(), item] { return self->take(*item); };
+  }
+  return views;
+}
+
+void Snapshot::complete() {
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Item>& item : items_)
+    if (item->state == Item::State::kLive)
+      *item = {{}, copy_of(item->live, Threads::kAll), Item::State::kCopied};
 }
 
 int64_t copied_bytes(const TensorMap& tensors) {

@@ -139,6 +139,7 @@ void Trainer::update(const LossSums& sums) {
                      "values, or overflow"
                    : "; check rows and rewards, or try a lower optimizer.learning_rate"));
   }
+  before_change_();
   const trace::Span span("optimizer");
   for (size_t i = 0; i < norms.size(); ++i) {
     Trainable& trainable = *roles_.trainables[i];
@@ -341,6 +342,7 @@ void Trainer::after_step(RunDirectory& directory) {
 
 RunOutcome Trainer::run(RunDirectory& directory) {
   if (!restore_or_start(directory)) return {false, steps_};
+  before_change_ = [&directory] { directory.before_change(); };
   const auto ended = [this] {
     return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
   };

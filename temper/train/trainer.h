@@ -86,6 +86,7 @@ class Trainer {
   bool stopped_ = false;
   double saved_at_ = 0;  // time of the last checkpoint, seconds
   MemoryWatch memory_;
+  std::function<void()> before_change_ = [] {};  // of the weights
   MetricsRow row_;
   std::optional<RouterStep> routers_;  // for a policy that is a mixture of experts
 };

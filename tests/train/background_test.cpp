@@ -3,8 +3,10 @@
 
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/models/tensors.h"
 #include "temper/train/checkpoint_writer.h"
 #include "temper/train/memory_limit.h"
+#include "temper/train/snapshot.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -40,6 +42,7 @@ std::map<std::string, std::string> written_later(const std::string& directory,
   const train::Checkpoints::Writing writing =
       checkpoints.begin_save(2, roles.trainables, Json::object(), {}, tiny::alone(), copies);
   CHECK_FALSE(writing.parts);
+  if (copies) writing.snapshot->complete();
   for (int i = 0; i < 2; ++i) REQUIRE(trainer.step());
   CHECK_FALSE(fs::exists(directory + "/checkpoints/step-2"));
   writing.finish();
@@ -74,6 +77,40 @@ TEST_CASE("a checkpoint that is written later is that of the step at which it wa
       // What aliases the weights has those of later steps: the test can fail.
       CHECK(written_later(folder / "alias", optimizer, lora, false) != expected);
     }
+}
+
+TEST_CASE("a snapshot copies what is made before it is complete, and the rest then, each once") {
+  at::Tensor first = at::ones({4}), second = at::ones({5});
+  TensorMap live;
+  live["first"] = models::to_view(first);
+  live["second"] = models::to_view(second);
+  live["made"] = {.dtype = DType::kFloat32, .shape = {5}, .num_bytes = 20, .make = [second] {
+                    return models::to_view(second + 1);
+                  }};
+  std::vector<float> parts(4);
+  live["shared"] = {.dtype = DType::kFloat32, .shape = {8}, .num_bytes = 32};
+  live["shared"].own = [&](const TensorView::Put& put) {
+    put(16, reinterpret_cast<const std::byte*>(parts.data()), 16);
+  };
+  const auto snapshot = std::make_shared<train::Snapshot>();
+  TensorMap views = snapshot->of(live);
+  const auto value_of = [](const TensorView& view) {
+    return models::to_tensor(view, at::kFloat)[0].item<float>();
+  };
+  const TensorView made_early = views["first"].make();
+  snapshot->complete();
+  first.fill_(7);
+  second.fill_(7);
+  parts.assign(4, 7);
+  CHECK(value_of(made_early) == 1);
+  CHECK(value_of(views["second"].make()) == 1);
+  CHECK(value_of(views["made"].make()) == 2);
+  views["shared"].own([](size_t place, const std::byte* bytes, size_t count) {
+    CHECK(place == 16);
+    CHECK(count == 16);
+    CHECK(*reinterpret_cast<const float*>(bytes) == 0);
+  });
+  CHECK_THROWS(views["first"].make());
 }
 
 TEST_CASE("runs that save in the background leave what others leave") {

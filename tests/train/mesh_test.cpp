@@ -8,6 +8,7 @@
 #include "temper/nn/unit.h"
 #include "temper/train/checkpoint.h"
 #include "temper/train/checkpoint_writer.h"
+#include "temper/train/snapshot.h"
 #include "temper/train/weights_check.h"
 #include "tests/train/tiny.h"
 
@@ -70,6 +71,7 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
       train::Checkpoints::Writing writing =
           checkpoints.begin_save(setup.steps, roles.trainables, Json::object(), {}, mesh, true);
       together = writing.together;
+      writing.snapshot->complete();
       REQUIRE(trainer.step());
       writer.start(setup.steps, std::move(writing));
       CHECK(writer.wait().has_value() == (mesh.world->rank() == 0));
