@@ -78,19 +78,18 @@ ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
 ops::TokenLogp VocabularyHead::together(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                                         const std::vector<int64_t>& target,
                                         const LogpOptions& options) const {
-  const nn::Tensors out = nn::run_unit(
-      owner_, {ops::select_rows(hidden, rows)}, nn::adapters_of(options.adapter_rows), false,
-      [&](const nn::Tensors& inputs) {
-        ops::TokenLogp of = ops::token_logp(spec(options.temperature, options.entropy,
-                                                 options.log_sum_exp),
-                                            inputs[0], weight(options.adapter).weight(), target,
-                                            options.kept,
-                                            adapters_of(inputs[0], options.adapter_rows));
-        nn::Tensors found{of.logp};
-        if (options.entropy) found.push_back(of.entropy);
-        if (options.log_sum_exp) found.push_back(of.log_sum_exp);
-        return found;
-      });
+  const nn::Tensors out =
+      nn::run_unit(owner_, {ops::select_rows(hidden, rows)}, nn::adapters_of(options.adapter_rows),
+                   false, [&](const nn::Tensors& inputs) {
+                     ops::TokenLogp of = ops::token_logp(
+                         spec(options.temperature, options.entropy, options.log_sum_exp), inputs[0],
+                         weight(options.adapter).weight(), target, options.kept,
+                         adapters_of(inputs[0], options.adapter_rows));
+                     nn::Tensors found{of.logp};
+                     if (options.entropy) found.push_back(of.entropy);
+                     if (options.log_sum_exp) found.push_back(of.log_sum_exp);
+                     return found;
+                   });
   return {out[0], options.entropy ? out[1] : at::Tensor(),
           options.log_sum_exp ? out.back() : at::Tensor()};
 }

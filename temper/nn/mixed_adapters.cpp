@@ -89,8 +89,8 @@ bool mixes_adapters(Module& model) {
 std::vector<at::Tensor> project_mixed(const ops::LinearInput& x, const std::vector<Linear*>& layers,
                                       const Context& context) {
   const std::vector<AdapterRows>& all = context.adapter_rows;
-  check(!context.dropout && all.back().end == x.x.size(0), "a pass of several adapters: ",
-        all.back().end, " rows for ", x.x.size(0), ", or dropout");
+  check(!context.dropout && all.back().end == x.x.size(0),
+        "a pass of several adapters: ", all.back().end, " rows for ", x.x.size(0), ", or dropout");
   const std::vector<Addition> added = additions(layers, all);
   if (added.empty()) {
     Context base = context;
@@ -108,8 +108,8 @@ std::vector<at::Tensor> project_mixed(const ops::LinearInput& x, const std::vect
   for (size_t i = 0; i < added.size(); ++i) {
     Lora& lora = *added[i].lora;
     const ops::LinearInput low = ops::LinearInput::plain(outputs[layers.size() + i]);
-    terms[added[i].layer].push_back({ops::linear(low, {{lora.lora_B.weight.weight(), {}}})[0],
-                                     added[i].rows, lora.scale});
+    terms[added[i].layer].push_back(
+        {ops::linear(low, {{lora.lora_B.weight.weight(), {}}})[0], added[i].rows, lora.scale});
   }
   outputs.resize(layers.size());
   for (size_t i = 0; i < layers.size(); ++i)

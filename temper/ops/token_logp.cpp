@@ -196,10 +196,9 @@ struct LogpFunction : Function<LogpFunction> {
           weight_gradient(part, dx, in, to, true);
         }
         for (const AdapterOverlap& o : of_rows)
-          adapter_gradients(
-              o.part, dx,
-              dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
-              dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
+          adapter_gradients(o.part, dx,
+                            dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
+                            dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
       });
     });
     if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
@@ -245,8 +244,7 @@ struct LogpFunction : Function<LogpFunction> {
   // Adds a tile's part, from the gradient of its products.
   static void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
                                 at::Tensor dup) {
-    const at::Tensor scaled =
-        dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
+    const at::Tensor scaled = dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
     multiply_transposed(scaled, adapter.up, dlow, true);
     weight_gradient(adapter.up, scaled, adapter.low, dup, true);
   }

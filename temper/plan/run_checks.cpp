@@ -154,8 +154,8 @@ void RunChecks::adapter() {
     }
     if (frozen) {
       role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
-      train::check_tied_head(
-          config, role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
+      train::check_tied_head(config,
+                             role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
       role.rank = policy.lora->rank;
       role.dora = policy.lora->dora;
       role.drops = policy.lora->dropout > 0;

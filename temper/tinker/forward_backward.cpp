@@ -152,8 +152,7 @@ ForwardBackward::Piece ForwardBackward::plan() const {
 }
 
 // Whose next pieces make the next pass; they are planned.
-std::vector<ForwardBackward*> ForwardBackward::sharing(
-    std::span<ForwardBackward* const> requests) {
+std::vector<ForwardBackward*> ForwardBackward::sharing(std::span<ForwardBackward* const> requests) {
   ForwardBackward& first = *requests[0];
   const bool mixes = requests.size() > 1 && nn::mixes_adapters(first.model_);
   std::vector<ForwardBackward*> chosen;

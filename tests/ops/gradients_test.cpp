@@ -623,8 +623,8 @@ TEST_CASE("log-probabilities of a head with adapters of some rows each") {
   const std::vector<int64_t> target{3, 0, 10, 3, 7, 7};
   const HeadSpec spec{.soft_cap = 1.7, .entropy = true};
   const auto ours = [&](const Tensors& t) {
-    const TokenLogp y = token_logp(spec, t[0], t[1], target, nullptr,
-                                   {{t[2], t[3], 1.3}, {t[4], t[5], 0.4, 3}});
+    const TokenLogp y =
+        token_logp(spec, t[0], t[1], target, nullptr, {{t[2], t[3], 1.3}, {t[4], t[5], 0.4, 3}});
     return Tensors{y.logp, y.entropy};
   };
   at::Tensor x = hidden.matmul(weight.t());

@@ -21,26 +21,26 @@ constexpr int64_t kWords = 61;
 
 std::unique_ptr<models::CausalLM> shared_model(const std::string& model_type, bool tied) {
   Json json = {{"model_type", model_type},
-                     {"vocab_size", kWords},
-                     {"hidden_size", 24},
-                     {"intermediate_size", 36},
-                     {"num_hidden_layers", 3},
-                     {"num_attention_heads", 2},
-                     {"num_key_value_heads", 1},
-                     {"head_dim", 12},
-                     {"max_position_embeddings", 512},
-                     {"initializer_range", 0.3},
-                     {"sliding_window", 5},
-                     {"query_pre_attn_scalar", 10},
-                     {"num_experts", 5},
-                     {"num_experts_per_tok", 2},
-                     {"moe_intermediate_size", 20},
-                     {"full_attention_interval", 2},
-                     {"linear_num_key_heads", 2},
-                     {"linear_num_value_heads", 2},
-                     {"linear_key_head_dim", 6},
-                     {"linear_value_head_dim", 6},
-                     {"tie_word_embeddings", tied}};
+               {"vocab_size", kWords},
+               {"hidden_size", 24},
+               {"intermediate_size", 36},
+               {"num_hidden_layers", 3},
+               {"num_attention_heads", 2},
+               {"num_key_value_heads", 1},
+               {"head_dim", 12},
+               {"max_position_embeddings", 512},
+               {"initializer_range", 0.3},
+               {"sliding_window", 5},
+               {"query_pre_attn_scalar", 10},
+               {"num_experts", 5},
+               {"num_experts_per_tok", 2},
+               {"moe_intermediate_size", 20},
+               {"full_attention_interval", 2},
+               {"linear_num_key_heads", 2},
+               {"linear_num_value_heads", 2},
+               {"linear_key_head_dim", 6},
+               {"linear_value_head_dim", 6},
+               {"tie_word_embeddings", tied}};
   if (model_type == "gemma4_text")
     json.update({{"layer_types", {"sliding_attention", "full_attention", "full_attention"}},
                  {"global_head_dim", 16},
@@ -197,8 +197,9 @@ TEST_CASE("adapters of different ranks share a pass and get the numbers of their
 TEST_CASE("adapted experts do not share passes; routers and attention beside experts do" *
           doctest::test_suite("exact")) {
   const auto model = shared_model("qwen3_moe", false);
-  check_shared(*model, {{.rank = 3, .seed = 1, .train_mlp = false},
-                        {.rank = 2, .seed = 2, .train_mlp = false, .train_unembed = false}},
+  check_shared(*model,
+               {{.rank = 3, .seed = 1, .train_mlp = false},
+                {.rank = 2, .seed = 2, .train_mlp = false, .train_unembed = false}},
                {});
   AdapterPlaces places(*model);
   TrainedAdapter one(places, {.rank = 3}), two(places, {.rank = 2});
@@ -375,8 +376,8 @@ TEST_CASE("a request whose numbers are not finite fails alone; the others get th
       }});
     std::vector<std::unique_ptr<ForwardBackward>> requests;
     for (size_t i = 0; i < 3; ++i)
-      requests.push_back(std::make_unique<ForwardBackward>(
-          *model, *adapters.all[i], batch_of(i, kLosses[i]), 64));
+      requests.push_back(
+          std::make_unique<ForwardBackward>(*model, *adapters.all[i], batch_of(i, kLosses[i]), 64));
     const std::vector<std::string> found = answers(std::move(requests), with_broken);
     std::vector<Gradients> gradients;
     for (const auto& adapter : adapters.all) gradients.push_back(adapter->take_gradients());
