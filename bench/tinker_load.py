@@ -8,8 +8,8 @@ usage: bench/tinker_load.py [--clients 64] [--requests 3] [--new 32] [--prompt 3
 The first part: every client sends one `sample` of --new tokens after another, over its own connection, first alone,
 then while a session trains (forward_backward of 8 rows and optim_step, without a pause). Shown are requests a second,
 the latency of a request, and the trainer's steps. The second part: --sessions sessions, each with its adapter, send a
-forward_backward of --rows rows at once, time after time; beside it, one session sends all their rows as one request,
-which is the most that passes shared by sessions could give.
+forward_backward of --rows rows each, time after time: one after the other, then at once, so that they share passes over
+the base; and one session sends all their rows as one request, the most that shared passes could give.
 """
 import argparse
 import http.client
@@ -177,19 +177,26 @@ def main():
                 print(f"{'while another trains' if trains else 'alone':24}{len(seconds) / wall:10.1f}   {'':9}{shown} {steps / wall:10.2f}", flush=True)
             sessions = [Session(port, model) for _ in range(args.sessions)]
             rows = [[draw(args.length) for _ in range(args.rows)] for _ in sessions]
-            apart, together = [], []
-            for _ in range(args.rounds):
-                begin = time.perf_counter()
+
+            def in_turns():
+                for s, r in zip(sessions, rows):
+                    s.wait(s.forward_backward(r))
+
+            def all_at_once():
                 futures = [s.forward_backward(r) for s, r in zip(sessions, rows)]
                 for s, future in zip(sessions, futures):
                     s.wait(future)
-                apart.append(time.perf_counter() - begin)
-                begin = time.perf_counter()
-                trainer.wait(trainer.forward_backward(sum(rows, [])))
-                together.append(time.perf_counter() - begin)
-            a, b = statistics.median(apart), statistics.median(together)
-            print(f"forward_backward of {args.rows} rows of {args.length} tokens by each of {args.sessions} sessions: {1000 * a:.0f} ms; all rows as one "
-                  f"request: {1000 * b:.0f} ms, {a / b:.2f} times as fast")
+
+            ways = {"one after the other": in_turns, "at once": all_at_once,
+                    "all rows as one request": lambda: trainer.wait(trainer.forward_backward(sum(rows, [])))}
+            seconds = {name: [] for name in ways}
+            for _ in range(args.rounds):
+                for name, way in ways.items():
+                    begin = time.perf_counter()
+                    way()
+                    seconds[name].append(time.perf_counter() - begin)
+            print(f"forward_backward of {args.rows} rows of {args.length} tokens by each of {args.sessions} sessions, ms (median of {args.rounds}): "
+                  + ", ".join(f"{name} {1000 * statistics.median(all_of):.0f}" for name, all_of in seconds.items()))
         finally:
             process.terminate()
             process.wait()

@@ -1,5 +1,6 @@
 // Several adapters that train beside each other on one frozen base, and sample with the weights as
-// they are: nothing is copied or written in between. Each gets the numbers that it would get alone.
+// they are: nothing is copied or written in between. They share the passes over the base, in
+// training and in sampling, and each gets the numbers that it would get alone.
 //   two_adapters        (no arguments, no files)
 #include <ATen/ATen.h>
 
@@ -14,16 +15,22 @@
 namespace train = temper::train;
 using temper::tinker::TrainedAdapter;
 
-// One step of next-token prediction on a row. The mean of -log p before it.
-float learn(temper::models::CausalLM& model, TrainedAdapter& adapter,
-            const std::vector<int32_t>& row) {
+// One step of next-token prediction, each adapter on its row. The means of -log p before it.
+std::vector<float> learn(temper::models::CausalLM& model,
+                         const std::vector<TrainedAdapter*>& adapters,
+                         const std::vector<std::vector<int32_t>>& rows) {
   train::ForwardPass pass;
-  pass.add({.segments = {{.tokens = row, .labels = row}}}, 0);
-  const at::Tensor loss =
-      train::token_logp(model, pass, {.adapter = adapter.index()}).logp.neg().mean();
-  loss.backward();
-  adapter.step({.learning_rate = 2e-3});
-  return loss.item<float>();
+  for (size_t i = 0; i < rows.size(); ++i)
+    pass.add({.segments = {{.tokens = rows[i], .labels = rows[i]}}}, i, adapters[i]->index());
+  const at::Tensor logp = train::token_logp(model, pass, {}).logp;
+  std::vector<at::Tensor> losses;
+  for (const train::ForwardPass::Span& row : pass.spans)
+    losses.push_back(logp.slice(0, row.begin, row.end).neg().mean());
+  at::stack(losses).sum().backward();  // a row's loss reaches the weights of its adapter alone
+  std::vector<float> means;
+  for (const at::Tensor& loss : losses) means.push_back(loss.item<float>());
+  for (TrainedAdapter* adapter : adapters) adapter->step({.learning_rate = 2e-3});
+  return means;
 }
 
 int main() {
@@ -40,8 +47,8 @@ int main() {
   greedy.sampling.temperature = 0;
   greedy.max_new_tokens = 3;
   for (int step = 1; step <= 100; ++step) {
-    std::cout << "step " << step << " loss " << learn(*model, up, rising) << " "
-              << learn(*model, down, falling);
+    const std::vector<float> loss = learn(*model, {&up, &down}, {rising, falling});
+    std::cout << "step " << step << " loss " << loss[0] << " " << loss[1];
     // Both sample in the same passes, with what they have learnt so far.
     temper::generate::generate(*model, {{1, 2, 3}, {8, 7, 6}}, 1, greedy,
                                [](const temper::generate::Completion& c) {

@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "tinker", "train", "roles", "preference", "rl", "distill", "plan", "cli"]
+ORDER = ["base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "roles", "preference", "rl", "distill", "plan", "cli"]
 NO_TORCH = {"base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar"}
 
 root = pathlib.Path(__file__).resolve().parent.parent

@@ -40,8 +40,9 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
   const float* values = nullptr;
   at::Tensor logp;
   if (!target.empty()) {
-    logp = model.token_logp(hidden, at_row, target, temperature, false, false, adapter)
-               .logp.to(at::kCPU);
+    logp =
+        model.token_logp(hidden, at_row, target, {.temperature = temperature, .adapter = adapter})
+            .logp.to(at::kCPU);
     values = logp.const_data_ptr<float>();
     check(std::all_of(values, values + logp.numel(), [](float x) { return std::isfinite(x); }),
           "the model's log-probabilities are not finite: its weights hold NaN or infinity, or "

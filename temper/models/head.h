@@ -9,19 +9,28 @@
 
 namespace temper::models {
 
+// What token_logp gives, and of which distribution.
+struct LogpOptions {
+  double temperature = 1;    // logits are divided by it
+  bool entropy = false;      // in nats, too
+  bool log_sum_exp = false;  // the logarithm of the softmax's denominator, too
+  // That of the forward pass (nn::Context::adapter): it may have brought a head. Of a pass of
+  // several: the ranges of the targets.
+  int adapter = 0;
+  std::vector<nn::AdapterRows> adapter_rows = {};
+  std::shared_ptr<const ops::KeptTokens> kept = nullptr;  // as ops::token_logp
+};
+
 // Log-probabilities of the next token. The weight [vocabulary, hidden] is `lm_head.weight` of the
 // owner, or the embedding's own where they are tied.
 class VocabularyHead {
  public:
   VocabularyHead(nn::Module& owner, Backbone& body);
 
-  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats) and
-  // the logarithm of the softmax's denominator where asked for; of the distribution over `kept`
-  // unless that is null. Where the weights lie.
+  // log p of target[i] after row rows[i] of `hidden`, and what else is asked for, where the weights
+  // lie. Throws RunError for kept tokens of a pass of adapters that brought heads of their own.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                            const std::vector<int64_t>& target, double temperature, bool entropy,
-                            bool log_sum_exp, int adapter,
-                            const std::shared_ptr<const ops::KeptTokens>& kept) const;
+                            const std::vector<int64_t>& target, const LogpOptions& options) const;
   // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature: where
   // the weights lie, and in the host's memory.
   ops::Logits logits_on_device(const at::Tensor& hidden, double temperature, int adapter) const;
@@ -35,8 +44,14 @@ class VocabularyHead {
 
  private:
   ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
-  // What the adapter adds for these rows.
-  ops::HeadAdapter adapter_of(const at::Tensor& rows, int adapter) const;
+  // token_logp() where all targets have the same head's weight, and where they do not.
+  ops::TokenLogp together(const at::Tensor& hidden, const std::vector<int64_t>& rows,
+                          const std::vector<int64_t>& target, const LogpOptions& options) const;
+  ops::TokenLogp apart(const at::Tensor& hidden, const std::vector<int64_t>& rows,
+                       const std::vector<int64_t>& target, const LogpOptions& options) const;
+  // What the adapters of ranges of x [M, hidden] add.
+  std::vector<ops::HeadAdapter> adapters_of(const at::Tensor& x,
+                                            const std::vector<nn::AdapterRows>& ranges) const;
 
   std::optional<nn::LmHead> lm_head_;
   std::optional<nn::TiedHead> tied_head_;

@@ -35,17 +35,14 @@ class CausalLM : public Model {
  public:
   explicit CausalLM(std::unique_ptr<Backbone> body);
 
-  // log p of target[i] after row rows[i] of `hidden`; the entropy in nats and the logarithm of the
-  // softmax's denominator where asked for, on device(). `adapter` is that of the forward pass
-  // (nn::Context::adapter), here and below: it may have brought a head. `kept`: as ops::token_logp.
+  // log p of target[i] after row rows[i] of `hidden`, and what else is asked for, on device().
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                            const std::vector<int64_t>& target, double temperature = 1,
-                            bool entropy = false, bool log_sum_exp = false, int adapter = 0,
-                            const std::shared_ptr<const ops::KeptTokens>& kept = nullptr) const {
-    return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp, adapter, kept);
+                            const std::vector<int64_t>& target,
+                            const LogpOptions& options = {}) const {
+    return head_.token_logp(hidden, rows, target, options);
   }
   // Logits of the next token after every row of `hidden`, or after the rows given, in the host's
-  // memory.
+  // memory. `adapter`: that of the forward pass (nn::Context::adapter), here and below.
   ops::Logits logits(const at::Tensor& hidden, double temperature = 1, int adapter = 0) const {
     return head_.logits(hidden, temperature, adapter);
   }

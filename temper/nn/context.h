@@ -29,6 +29,8 @@ struct AdapterRows {
   int adapter = 0;
   int64_t begin = 0, end = 0;
 };
+// The adapters of ranges, each once.
+std::vector<int> adapters_of(const std::vector<AdapterRows>& rows);
 
 class RouterWatch;
 
@@ -37,9 +39,12 @@ struct Context {
   // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
   // model), k >= 1 the k-th frozen copy (Linear::add_frozen_copy).
   int adapter = 0;
-  // Where sequences of several adapters share a pass (sampling: neither gradients nor dropout):
-  // ranges that cover its tokens, in order. Empty: all are under `adapter`.
+  // Where sequences of several adapters share a pass (without dropout; mixed_adapters.h): ranges
+  // that cover its tokens, in order. Empty: all are under `adapter`.
   std::vector<AdapterRows> adapter_rows = {};
+  std::vector<int> adapters() const {
+    return adapter_rows.empty() ? std::vector<int>{adapter} : adapters_of(adapter_rows);
+  }
   // Tokens of the forest whose hidden states are read, ascending; the others' may be anything
   // finite. Null: all are.
   std::shared_ptr<const std::vector<int64_t>> rows;

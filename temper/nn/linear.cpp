@@ -76,23 +76,21 @@ void Linear::give_to(int owner, std::shared_ptr<dist::Group> group) {
   if (bias) bias->give_to(owner, std::move(group));
 }
 
-bool Linear::adds_bias() const {
-  return bias && (split_ != LinearSplit::kRows || group_->rank() == 0);
+at::Tensor Linear::added_bias() const {
+  return bias && (split_ != LinearSplit::kRows || group_->rank() == 0) ? bias->value()
+                                                                       : at::Tensor();
 }
 
 std::vector<at::Tensor> project(const ops::LinearInput& whole_x, const std::vector<Linear*>& layers,
                                 const Context& context) {
   if (!context.adapter_rows.empty()) return project_mixed(whole_x, layers, context);
-  const auto bias = [](const Linear& layer) {
-    return layer.adds_bias() ? layer.bias->value() : at::Tensor();
-  };
   ops::LinearInput x = whole_x;
   if (layers[0]->split_ == LinearSplit::kColumns) x.ranks = layers[0]->group_;
   std::vector<ops::LinearOperand> operands;
   for (Linear* layer : layers) {
     const Lora* lora = layer->adapter(context.adapter);
     const bool separate = lora && lora->separate_bias(context);
-    operands.push_back(operand(layer->weight, separate ? at::Tensor() : bias(*layer)));
+    operands.push_back(operand(layer->weight, separate ? at::Tensor() : layer->added_bias()));
   }
   // Adapters without dropout read the same input, so they are further layers of the same call.
   std::vector<size_t> low(layers.size());
@@ -109,7 +107,7 @@ std::vector<at::Tensor> project(const ops::LinearInput& whole_x, const std::vect
     Lora* lora = layer.adapter(context.adapter);
     if (!lora) continue;
     if (low[i] > 0) {
-      outputs[i] = lora->adapt(outputs[i], outputs[low[i]], layer.weight, bias(layer));
+      outputs[i] = lora->adapt(outputs[i], outputs[low[i]], layer.weight, layer.added_bias());
       continue;
     }
     if (!values.defined()) values = ops::materialize(x);
@@ -262,7 +260,7 @@ at::Tensor Embedding::forward(const Context& context) {
       id -= group_->rank() * weight.shape()[0];
       if (id < 0 || id >= weight.shape()[0]) id = ops::kNoRow;
     }
-  at::Tensor x = run_unit(*this, {}, context.adapter, false,
+  at::Tensor x = run_unit(*this, {}, context.adapters(), false,
                           [&](const Tensors&) { return Tensors{of_ids(ids, context)}; })[0];
   if (group_) x = ops::sum_over(group_, x);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;

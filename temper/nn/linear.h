@@ -66,6 +66,8 @@ class Linear : public Module {
   bool is_adapted() const;
   // Whether rows of several adapters may go through it together (mixed_adapters.h).
   bool mixes_adapters() const { return split_ == LinearSplit::kNone && rows_are_tokens_; }
+  // What this rank adds to its outputs, [out]; undefined: nothing.
+  at::Tensor added_bias() const;
   // Its rows are not in the order of the pass's tokens.
   void set_rows_are_not_tokens() { rows_are_tokens_ = false; }
 
@@ -95,7 +97,6 @@ class Linear : public Module {
   };
   std::unique_ptr<Lora> make_lora(Module& owner, int64_t rank, double scale, double dropout,
                                   uint64_t key, bool dora) const;
-  bool adds_bias() const;
 
   std::unique_ptr<Lora> lora_;
   std::vector<FrozenCopy> copies_;

@@ -99,11 +99,6 @@ at::Tensor Lora::adapt_dropped(const at::Tensor& product, const at::Tensor& x,
   return ops::add_scaled(ops::add_scaled(product, both[1], -1), adapt(both[1], both[0], base, {}));
 }
 
-ops::HeadAdapter Lora::of_head(const at::Tensor& x) {
-  return {ops::linear(ops::LinearInput::plain(x), {without_bias(lora_A.weight)})[0],
-          lora_B.weight.weight(), scale};
-}
-
 at::Tensor Lora::merged(const Parameter& base) const {
   const at::NoGradGuard no_grad;
   const at::Tensor weight = base.float_value();

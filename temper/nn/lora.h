@@ -12,7 +12,6 @@
 
 #include "temper/nn/context.h"
 #include "temper/nn/module.h"
-#include "temper/ops/token_logp.h"
 
 namespace temper::nn {
 
@@ -52,8 +51,6 @@ class Lora {
                    const at::Tensor& bias);
   at::Tensor adapt_dropped(const at::Tensor& product, const at::Tensor& x, const Parameter& base,
                            const DropoutKeys& keys);
-  // What it adds to the logits of a vocabulary head, for rows x [M, in].
-  ops::HeadAdapter of_head(const at::Tensor& x);
   bool drops(const Context& context) const { return context.dropout && dropout > 0; }
   bool separate_bias(const Context& context) const {
     return lora_magnitude_vector && !drops(context);

@@ -1,6 +1,8 @@
-// Passes in which sequences of several adapters go through the model together: what the base
-// computes is computed once for all rows, and each adapter adds to its own (as S-LoRA, Sheng et
-// al., arXiv 2311.03285). A row's numbers are those of a pass under its adapter alone.
+// Passes in which sequences of several adapters go through the model together: what the frozen base
+// computes is computed once for all rows, in the backward pass too, and each adapter adds to its
+// own (as S-LoRA, Sheng et al., arXiv 2311.03285, does for sampling). A row's numbers and its
+// gradient are those of a pass under its adapter alone, and so are an adapter's gradients where its
+// rows stand together, in the order that they have there: each is the sum over these rows alone.
 #pragma once
 
 #include <vector>
@@ -20,7 +22,7 @@ std::vector<AdapterRows> selected_adapter_rows(const std::vector<AdapterRows>& r
 // among ranks, nor where experts are adapted, whose rows are not in the order of tokens.
 bool mixes_adapters(Module& model);
 
-// project() of x [N, in] where context.adapter_rows covers the N rows. Without gradients.
+// project() of x [N, in] where context.adapter_rows covers the N rows. Without dropout.
 std::vector<at::Tensor> project_mixed(const ops::LinearInput& x, const std::vector<Linear*>& layers,
                                       const Context& context);
 

@@ -110,21 +110,23 @@ struct RunUnit : Function<RunUnit> {
   }
 };
 
-// What the module trains under the adapter: copies of adapters are not listed by it.
-std::vector<Parameter*> trainable_parameters(Module& module, int adapter) {
+// What the module trains under the adapters: copies of adapters are not listed by it.
+std::vector<Parameter*> trainable_parameters(Module& module, const std::vector<int>& adapters) {
   std::vector<Parameter*> found;
   module.each_parameter([&](const std::string&, Parameter& parameter) {
     if (parameter.trainable()) found.push_back(&parameter);
   });
-  if (adapter <= 0) return found;
-  const auto add = [&](const std::string&, Linear& layer) {
-    Lora* lora = layer.adapter(adapter);
-    if (!lora) return;
-    lora->each_parameter([&](const char*, Parameter& parameter) {
-      if (parameter.trainable()) found.push_back(&parameter);
-    });
-  };
-  module.visit({.linear = add, .tied_head = add, .router = add});
+  for (const int adapter : adapters) {
+    if (adapter <= 0) continue;
+    const auto add = [&](const std::string&, Linear& layer) {
+      Lora* lora = layer.adapter(adapter);
+      if (!lora) return;
+      lora->each_parameter([&](const char*, Parameter& parameter) {
+        if (parameter.trainable()) found.push_back(&parameter);
+      });
+    };
+    module.visit({.linear = add, .tied_head = add, .router = add});
+  }
   return found;
 }
 
@@ -142,8 +144,8 @@ Gathered::~Gathered() {
   for (ShardUnit* unit : units_) unit->release();
 }
 
-Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recompute,
-                 const UnitFunction& forward) {
+Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& adapters,
+                 bool recompute, const UnitFunction& forward) {
   ShardUnit* const unit = module.unit();
   const bool differentiable = at::GradMode::is_enabled();
   if (!differentiable || (!unit && !recompute)) {
@@ -155,7 +157,7 @@ Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recomp
                                           .unit = unit,
                                           .recompute = recompute,
                                           .num_inputs = inputs.size(),
-                                          .trainable = trainable_parameters(module, adapter)});
+                                          .trainable = trainable_parameters(module, adapters)});
   variable_list tensors = inputs;
   for (const Parameter* parameter : call->trainable) tensors.push_back(parameter->trained());
   return RunUnit::apply(call, at::TensorList(tensors));
@@ -165,7 +167,7 @@ at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
                      const BlockFunction& forward) {
   if (context.observe) (*context.observe)(x);
   if (!block.unit() && !context.recompute) return forward(x);
-  return run_unit(block, {x}, context.adapter, context.recompute,
+  return run_unit(block, {x}, context.adapters(), context.recompute,
                   [forward](const Tensors& inputs) { return Tensors{forward(inputs[0])}; })[0];
 }
 

@@ -55,11 +55,11 @@ using Tensors = std::vector<at::Tensor>;
 using UnitFunction = std::function<Tensors(const Tensors& inputs)>;
 using BlockFunction = std::function<at::Tensor(const at::Tensor& x)>;
 
-// forward(inputs), with the module's parameters whole while it runs and while its gradient is
-// taken. `module` owns every parameter that forward reads. With `recompute`, what forward refers to
-// must outlive the backward pass.
-Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recompute,
-                 const UnitFunction& forward);
+// forward(inputs) under adapters (nn::Context::adapter), with the module's parameters whole while
+// it runs and while its gradient is taken. `module` owns every parameter that forward reads. With
+// `recompute`, what forward refers to must outlive the backward pass.
+Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& adapters,
+                 bool recompute, const UnitFunction& forward);
 
 // A block of a body: seen by context.observe, and computed again in the backward pass where the
 // context asks for it.

@@ -14,15 +14,21 @@ namespace temper::ops {
 inline int64_t blocks_of(int64_t columns) { return (columns + kLogitsBlock - 1) / kLogitsBlock; }
 
 // Logits of one tile [rows of hidden, rows of weight]: scale, cap and temperature of hidden
-// weightᵀ and what the tile's part of an adapter adds to it.
+// weightᵀ and what the tile's parts of adapters add to it.
 inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                              const HeadAdapter& adapter = {}) {
+                              const std::vector<HeadAdapter>& adapters = {}) {
   at::Tensor x = at::empty({hidden.size(0), weight.out()}, hidden.options());
   multiply(hidden, weight, x);
-  if (adapter.low.defined()) {
-    at::Tensor up = at::empty_like(x);
+  for (const HeadAdapter& adapter : adapters) {
+    const int64_t rows = adapter.low.size(0);
+    at::Tensor up = at::empty({rows, x.size(1)}, x.options());
     multiply(adapter.low, adapter.up, up);
-    x = backend_of(x).add_scaled(x, up, adapter.scale);
+    at::Tensor part = x.narrow(0, adapter.first_row, rows);
+    const at::Tensor sum = backend_of(x).add_scaled(part, up, adapter.scale);
+    if (rows == x.size(0))
+      x = sum;
+    else
+      part.copy_(sum);
   }
   backend_of(x).finish_logits(spec, x);
   return x;
@@ -57,5 +63,21 @@ inline at::Tensor parts_of(const at::Tensor& parts, int64_t row, int64_t rows, i
                            int64_t columns) {
   return parts.narrow(0, row, rows).narrow(1, first / kLogitsBlock, blocks_of(columns));
 }
+
+// x [rows, ...] of each rank, side by side along the second dimension.
+inline at::Tensor beside(Ranks& ranks, const at::Tensor& x) {
+  at::Tensor all = at::empty({ranks.size() * x.numel()}, x.options());
+  if (x.numel() > 0) ranks.all_gather(x.reshape({-1}), all);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.insert(shape.begin(), ranks.size());
+  return all.view(shape).transpose(0, 1).flatten(1, 2).contiguous();
+}
+
+// The logit of a token that is not kept: exp of it less any logit is 0, and 0 times it is 0.
+inline constexpr float kRuledOut = -1e30F;
+
+// Throws RunError for adapters that do not fit the head and these rows.
+void check_adapters(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                    const std::vector<HeadAdapter>& adapters);
 
 }  // namespace temper::ops

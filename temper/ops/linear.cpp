@@ -59,6 +59,7 @@ struct LinearKept {
   bool has_other = false;
   std::vector<bool> has_bias;
   std::vector<Weight> weights;  // without their values
+  std::vector<RowRange> rows;
 
   size_t weight(size_t i) const {
     size_t place = has_other ? 2 : 1;
@@ -82,8 +83,9 @@ variable_list products(const LinearInput& input, const std::vector<LinearOperand
   const at::Tensor h = input_values(input);
   variable_list outputs;
   for (const LinearOperand& operand : operands) {
-    at::Tensor y = at::empty({h.size(0), operand.weight.out()}, h.options());
-    multiply(h, operand.weight, y, operand.bias);
+    const at::Tensor own = operand.rows.of(h);
+    at::Tensor y = at::empty({own.size(0), operand.weight.out()}, h.options());
+    multiply(own, operand.weight, y, operand.bias);
     outputs.push_back(y);
   }
   return outputs;
@@ -95,7 +97,8 @@ struct LinearFunction : Function<LinearFunction> {
     std::vector<LinearOperand> operands;
     for (size_t i = 0; i < what.has_bias.size(); ++i)
       operands.push_back({what.weight_of(tensors, i),
-                          what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor()});
+                          what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor(),
+                          what.rows[i]});
     variable_list outputs = products(what.input_of(tensors), operands);
     for (Weight& weight : what.weights) weight.panels.reset();  // not for the backward pass
     ctx->save_for_backward(tensors.vec());
@@ -111,25 +114,33 @@ struct LinearFunction : Function<LinearFunction> {
     const bool x_needed = ctx->needs_input_grad(0),
                other_needed = what.has_other && ctx->needs_input_grad(1);
     variable_list grads(saved.size());
-    // The input's values, computed again and packed once if weights ask for them; their gradient.
+    const int64_t n = in.x.size(0);
+    // The input's values, computed again and packed once for weights of the same rows that ask for
+    // them; their gradient.
     at::Tensor h, h_panels, dh;
+    RowRange packed;
     for (size_t i = 0; i < douts.size(); ++i) {
       if (!douts[i].defined()) continue;
       const at::Tensor dy = douts[i].contiguous();
       const size_t place = what.weight(i);
       const Weight weight = what.weight_of(saved, i);
+      const RowRange rows = what.rows[i];
       if (x_needed || other_needed) {
-        const bool first = !dh.defined();
-        if (first) dh = at::empty({dy.size(0), weight.in()}, dy.options());
-        multiply_transposed(dy, weight, dh, !first);
+        const bool sets = !dh.defined() && rows.is_all(n);
+        if (sets)
+          dh = at::empty({n, weight.in()}, dy.options());
+        else if (!dh.defined())
+          dh = at::zeros({n, weight.in()}, dy.options());
+        at::Tensor to = rows.of(dh);
+        multiply_transposed(dy, weight, to, !sets);
       }
       if (ctx->needs_input_grad(place)) {
-        if (!h.defined()) {
-          h = input_values(in);
-          h_panels = pack_input(weight, h);
-        }
+        if (!h.defined()) h = input_values(in);
+        const at::Tensor own = rows.of(h);
+        if (!h_panels.defined() || rows != packed) h_panels = pack_input(weight, own);
+        packed = rows;
         grads[place] = at::empty_like(weight.values);
-        weight_gradient(weight, dy, h, grads[place], false, h_panels);
+        weight_gradient(weight, dy, own, grads[place], false, h_panels);
       }
       if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
     }
@@ -183,18 +194,6 @@ struct SumOverFunction : Function<SumOverFunction> {
   }
 };
 
-struct AddScaledFunction : Function<AddScaledFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
-                            double scale) {
-    ctx->saved_data["scale"] = scale;
-    return backend_of(a).add_scaled(a, b, scale);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const double scale = ctx->saved_data["scale"].toDouble();
-    return {douts[0], scale == 1.0 ? douts[0] : douts[0] * scale, at::Tensor()};
-  }
-};
-
 }  // namespace
 
 LinearInput LinearInput::plain(at::Tensor x) {
@@ -218,12 +217,14 @@ LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activa
 
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands) {
-  for (const auto& [weight, bias] : operands)
+  for (const auto& [weight, bias, rows] : operands) {
     check(weight.in() == input.x.size(-1), "linear: a weight of ", weight.out(), " by ",
           weight.in(), " does not take an input of width ", input.x.size(-1));
+    rows.check_of(input.x.size(0));
+  }
   if (!at::GradMode::is_enabled()) return products(input, operands);
   variable_list tensors{input.x};
-  LinearKept what{input, input.other.defined(), {}, {}};
+  LinearKept what{input, input.other.defined(), {}, {}, {}};
   what.input.x = what.input.other = at::Tensor();
   if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
@@ -231,6 +232,7 @@ std::vector<at::Tensor> linear(const LinearInput& input,
     what.has_bias.push_back(operand.bias.defined());
     what.weights.push_back(operand.weight);
     what.weights.back().values.reset();
+    what.rows.push_back(operand.rows);
     if (operand.bias.defined()) tensors.push_back(operand.bias);
   }
   return LinearFunction::apply(std::move(what), at::TensorList(tensors));
@@ -247,13 +249,6 @@ at::Tensor materialize(const LinearInput& input) {
 
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
   return SumOverFunction::apply(ranks, x);
-}
-
-at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {
-  check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(),
-        " and ", b.sizes());
-  if (!at::GradMode::is_enabled()) return backend_of(a).add_scaled(a, b, scale);
-  return AddScaledFunction::apply(a, b, scale);
 }
 
 }  // namespace temper::ops

@@ -38,13 +38,27 @@ struct LinearInput {
   static LinearInput gated(at::Tensor gate, at::Tensor up, Activation activation);
 };
 
-struct LinearOperand {
-  Weight weight;    // [out, in]
-  at::Tensor bias;  // [out] or undefined
+// Rows [begin, end) of a batch.
+struct RowRange {
+  int64_t begin = 0, end = -1;  // -1: of all its rows
+  bool is_all(int64_t rows) const { return end < 0 || (begin == 0 && end == rows); }
+  at::Tensor of(const at::Tensor& x) const {
+    return is_all(x.size(0)) ? x : x.narrow(0, begin, end - begin);
+  }
+  void check_of(int64_t rows) const;  // throws RunError where they are none of so many
+  bool operator==(const RowRange&) const = default;
 };
 
-// One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and
-// biases; tensors that do not require a gradient cost no time or memory in the backward pass.
+struct LinearOperand {
+  Weight weight;       // [out, in]
+  at::Tensor bias;     // [out] or undefined
+  RowRange rows = {};  // of linear()'s input, that alone go through it
+};
+
+// One output [rows, out_i] for each operand. Differentiable in the input's tensors, weights and
+// biases; tensors that do not require a gradient cost no time or memory in the backward pass. What
+// an operand gives and its gradients are those of its rows alone: a weight's gradient sums over
+// them in their order, and a row's adds its operands' parts in the order of the operands.
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands);
 
@@ -56,5 +70,13 @@ at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x);
 
 // a + scale * b of equal shape, elementwise.
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale = 1.0);
+
+// The same with a `b` for some of a's rows each; no two have a row in common.
+struct RowsTerm {
+  at::Tensor b;
+  RowRange rows;
+  double scale = 1;
+};
+at::Tensor add_scaled_rows(const at::Tensor& a, const std::vector<RowsTerm>& terms);
 
 }  // namespace temper::ops

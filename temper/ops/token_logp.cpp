@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
@@ -20,18 +19,6 @@ using torch::autograd::variable_list;
 int64_t first_entry(const HeadSpec& spec, int64_t columns) {
   return spec.ranks ? spec.ranks->rank() * columns : 0;
 }
-
-// x [rows, ...] of each rank, side by side along the second dimension.
-at::Tensor beside(Ranks& ranks, const at::Tensor& x) {
-  at::Tensor all = at::empty({ranks.size() * x.numel()}, x.options());
-  if (x.numel() > 0) ranks.all_gather(x.reshape({-1}), all);
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.insert(shape.begin(), ranks.size());
-  return all.view(shape).transpose(0, 1).flatten(1, 2).contiguous();
-}
-
-// The logit of a token that is not kept: exp of it less any logit is 0, and 0 times it is 0.
-constexpr float kRuledOut = -1e30F;
 
 // The kept tokens of a row among the vocabulary's entries [first, first + count).
 std::span<const int32_t> kept_within(const KeptTokens& kept, int64_t row, int64_t first,
@@ -85,30 +72,54 @@ struct LogpKept {
   at::Tensor target;  // [M]
   int64_t columns;    // of the vocabulary on this rank
   std::shared_ptr<const KeptTokens> kept = nullptr;
-  Weight up = {};  // the adapter's, without its values
-  double up_scale = 1;
-  bool adapted = false;
+  std::vector<HeadAdapter> adapters = {};  // without their tensors
   Weight weight_of(const at::Tensor& values) const { return with_values(weight, values); }
-  HeadAdapter adapter_of(const at::Tensor& low, const at::Tensor& values) const {
-    if (!adapted) return {};
-    return {low, with_values(up, values), up_scale};
+  // Of a call's tensors: hidden, weight, then low and up of each adapter.
+  std::vector<HeadAdapter> adapters_of(at::TensorList tensors) const {
+    std::vector<HeadAdapter> found = adapters;
+    for (size_t i = 0; i < found.size(); ++i) {
+      found[i].low = tensors[2 + 2 * i];
+      found[i].up.values = tensors[3 + 2 * i];
+    }
+    return found;
   }
 };
 
-// The adapter's part of a block of the vocabulary, and of that its rows of the batch.
-HeadAdapter block_of(const HeadAdapter& adapter, int64_t first, int64_t rows) {
-  if (!adapter.low.defined()) return {};
-  return {adapter.low, block_of(adapter.up, first, rows), adapter.scale};
+// The adapters' parts of a block of the vocabulary.
+std::vector<HeadAdapter> block_of(std::vector<HeadAdapter> adapters, int64_t first) {
+  for (HeadAdapter& a : adapters) a.up = block_of(a.up, first, a.low.size(0));
+  return adapters;
 }
-HeadAdapter rows_of(const HeadAdapter& adapter, int64_t row, int64_t rows) {
-  if (!adapter.low.defined()) return {};
-  return {adapter.low.narrow(0, row, rows), adapter.up, adapter.scale};
+
+// What rows [row, row + rows) of the batch have of an adapter's rows, counted from `row` on.
+struct AdapterOverlap {
+  size_t adapter = 0;
+  int64_t of_low = 0;  // its first row among the adapter's own
+  HeadAdapter part;
+};
+std::vector<AdapterOverlap> overlaps(const std::vector<HeadAdapter>& adapters, int64_t row,
+                                     int64_t rows) {
+  std::vector<AdapterOverlap> found;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const HeadAdapter& a = adapters[i];
+    const int64_t begin = std::max(row, a.first_row),
+                  end = std::min(row + rows, a.first_row + a.low.size(0));
+    if (begin >= end) continue;
+    const int64_t of_low = begin - a.first_row;
+    found.push_back(
+        {i, of_low, {a.low.narrow(0, of_low, end - begin), a.up, a.scale, begin - row}});
+  }
+  return found;
+}
+std::vector<HeadAdapter> adapter_parts(const std::vector<AdapterOverlap>& overlaps) {
+  std::vector<HeadAdapter> parts;
+  for (const AdapterOverlap& o : overlaps) parts.push_back(o.part);
+  return parts;
 }
 
 struct LogpFunction : Function<LogpFunction> {
-  static variable_list forward(AutogradContext* ctx, LogpKept what, const at::Tensor& hidden,
-                               const at::Tensor& weight, const at::Tensor& low,
-                               const at::Tensor& up) {
+  static variable_list forward(AutogradContext* ctx, LogpKept what, at::TensorList tensors) {
+    const at::Tensor &hidden = tensors[0], &weight = tensors[1];
     const Backend& backend = backend_of(hidden);
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
     // Where another rank has the target it stays 0.
@@ -116,12 +127,12 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor target = what.target.unsqueeze(1);
     at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
     const int64_t entry = first_entry(what.spec, vocabulary);
-    const HeadAdapter adapter = what.adapter_of(low, up);
+    const std::vector<HeadAdapter> adapters = what.adapters_of(tensors);
     each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
-      const HeadAdapter own = block_of(adapter, first, m);
+      const std::vector<HeadAdapter> own = block_of(adapters, first);
       each_rows(backend, m, [&](int64_t row, int64_t rows) {
-        at::Tensor x =
-            tile_logits(what.spec, hidden.narrow(0, row, rows), part, rows_of(own, row, rows));
+        at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part,
+                                   adapter_parts(overlaps(own, row, rows)));
         rule_out(what.kept.get(), row, entry + first, x);
         backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
         backend.take_entries(x, entry + first, target.narrow(0, row, rows),
@@ -134,14 +145,16 @@ struct LogpFunction : Function<LogpFunction> {
     }
     const SoftmaxSums sums = backend.join_softmax_parts(parts);
     const at::Tensor logp = chosen.view({m}).sub_(sums.log_sum_exp);
-    ctx->save_for_backward({hidden, weight, sums.log_sum_exp, sums.entropy, low, up});
+    variable_list saved = tensors.vec();
+    saved.insert(saved.end(), {sums.log_sum_exp, sums.entropy});
+    ctx->save_for_backward(saved);
     ctx->set_materialize_grads(false);
     variable_list constant;
     if (!what.spec.entropy) constant.push_back(sums.entropy);
     if (!what.spec.log_sum_exp) constant.push_back(sums.log_sum_exp);
     ctx->mark_non_differentiable(constant);
     what.weight.panels.reset();  // not for the backward pass
-    what.up.panels.reset();
+    for (HeadAdapter& adapter : what.adapters) adapter.up.panels.reset();
     keep(ctx, std::move(what));
     return {logp, sums.entropy, sums.log_sum_exp};
   }
@@ -149,7 +162,7 @@ struct LogpFunction : Function<LogpFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1];
-    const SoftmaxSums sums{saved[2], saved[3]};
+    const SoftmaxSums sums{saved[saved.size() - 2], saved.back()};
     const LogpKept& what = kept<LogpKept>(ctx);
     const int64_t m = hidden.size(0);
     at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
@@ -157,22 +170,23 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
     if (z.defined()) g = g - z;
     const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
-    const HeadAdapter adapter = what.adapter_of(saved[4], saved[5]);
-    at::Tensor dhidden, dweight, dlow, dup;
+    const std::vector<HeadAdapter> adapters = what.adapters_of(saved);
+    at::Tensor dhidden, dweight;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
-    if (adapter.low.defined()) {
-      dlow = at::zeros_like(adapter.low);
-      dup = at::zeros_like(adapter.up.values);
+    variable_list dadapters;  // low and up of each
+    for (const HeadAdapter& adapter : adapters) {
+      dadapters.push_back(at::zeros_like(adapter.low));
+      dadapters.push_back(at::zeros_like(adapter.up.values));
     }
     each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
       const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
-      const HeadAdapter own = block_of(adapter, first, m);
+      const std::vector<HeadAdapter> own = block_of(adapters, first);
       each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
         const at::Tensor in = hidden.narrow(0, row, rows);
-        const HeadAdapter of_rows = rows_of(own, row, rows);
+        const std::vector<AdapterOverlap> of_rows = overlaps(own, row, rows);
         const at::Tensor dx =
-            logits_gradient(what, sums, {in, part, of_rows, row, first}, {g, h, z});
+            logits_gradient(what, sums, {in, part, adapter_parts(of_rows), row, first}, {g, h, z});
         if (dhidden.defined()) {
           at::Tensor to = dhidden.narrow(0, row, rows);
           multiply_transposed(dx, part, to, true, backward_panels);
@@ -181,13 +195,16 @@ struct LogpFunction : Function<LogpFunction> {
           at::Tensor to = dweight.narrow(0, first, part.out());
           weight_gradient(part, dx, in, to, true);
         }
-        if (dlow.defined())
-          adapter_gradients(of_rows, dx, dlow.narrow(0, row, rows),
-                            dup.narrow(0, first, part.out()));
+        for (const AdapterOverlap& o : of_rows)
+          adapter_gradients(o.part, dx,
+                            dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
+                            dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
       });
     });
     if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
-    return {at::Tensor(), dhidden, dweight, dlow, dup};
+    variable_list grads{at::Tensor(), dhidden, dweight};
+    grads.insert(grads.end(), dadapters.begin(), dadapters.end());
+    return grads;
   }
 
   // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
@@ -199,7 +216,7 @@ struct LogpFunction : Function<LogpFunction> {
   struct Tile {
     const at::Tensor& hidden;
     const Weight& part;
-    const HeadAdapter& adapter;
+    const std::vector<HeadAdapter>& adapters;
     int64_t row, first;
   };
   // The gradient of a tile's products, before scale, cap and temperature.
@@ -211,7 +228,7 @@ struct LogpFunction : Function<LogpFunction> {
     const auto own = [&](const at::Tensor& x) {
       return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
     };
-    at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapter);
+    at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapters);
     const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
     rule_out(what.kept.get(), row, entry + first, x);
     backend.softmax_gradient(x, entry + first, own(what.target),
@@ -227,32 +244,23 @@ struct LogpFunction : Function<LogpFunction> {
   // Adds a tile's part, from the gradient of its products.
   static void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
                                 at::Tensor dup) {
-    const at::Tensor scaled = dx * adapter.scale;
+    const at::Tensor scaled = dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
     multiply_transposed(scaled, adapter.up, dlow, true);
     weight_gradient(adapter.up, scaled, adapter.low, dup, true);
   }
 };
 
-void check_adapter(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                   const HeadAdapter& adapter) {
-  if (!adapter.low.defined()) return;
-  check(!spec.ranks, "a head that is divided among ranks has no adapter");
-  check(adapter.low.dim() == 2 && adapter.low.size(0) == hidden.size(0) &&
-            adapter.up.in() == adapter.low.size(1) && adapter.up.out() == weight.out(),
-        "a head's adapter: low ", adapter.low.sizes(), ", up ", adapter.up.values.sizes(), " for ",
-        hidden.size(0), " rows and a vocabulary of ", weight.out());
-}
 }  // namespace
 
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept,
-                     const HeadAdapter& adapter) {
+                     const std::vector<HeadAdapter>& adapters) {
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
             hidden.size(1) == weight.in(),
         "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
         target.size(), " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
-  check_adapter(spec, hidden, weight, adapter);
+  check_adapters(spec, hidden, weight, adapters);
   const int64_t vocabulary = weight.out() * (spec.ranks ? spec.ranks->size() : 1);
   for (const int64_t t : target)
     check<DataError>(t >= 0 && t < vocabulary, "token id ", t,
@@ -262,65 +270,14 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
                 .weight = with_values(weight, {}),
                 .target = indices(target, hidden),
                 .columns = weight.out(),
-                .kept = std::move(kept),
-                .up = with_values(adapter.up, {}),
-                .up_scale = adapter.scale,
-                .adapted = adapter.low.defined()};
-  // Autograd takes no undefined tensor as an argument.
-  const at::Tensor none = at::empty({0}, hidden.options());
-  variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values,
-                                          adapter.low.defined() ? adapter.low : none,
-                                          adapter.low.defined() ? adapter.up.values : none);
+                .kept = std::move(kept)};
+  variable_list tensors{hidden.contiguous(), weight.values};
+  for (const HeadAdapter& a : adapters) {
+    tensors.insert(tensors.end(), {a.low, a.up.values});
+    what.adapters.push_back({{}, with_values(a.up, {}), a.scale, a.first_row});
+  }
+  variable_list out = LogpFunction::apply(std::move(what), at::TensorList(tensors));
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
-}
-
-void exp_shifted(int64_t count, const float* x, float shift, float* y) {
-  kernels::row_kernels<float>().exp_shifted(count, x, shift, y);
-}
-
-Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-              const HeadAdapter& adapter) {
-  check_adapter(spec, hidden, weight, adapter);
-  const Backend& backend = backend_of(hidden);
-  const int64_t m = hidden.size(0);
-  const auto parts_of_whole = [&](const at::Tensor& x) {
-    at::Tensor parts = at::empty({m, blocks_of(x.size(1)), 3}, x.options());
-    backend.softmax_parts(x, parts);
-    return parts;
-  };
-  Logits result;
-  result.rank_columns = weight.out();
-  result.logits = tile_logits(spec, hidden.contiguous(), weight, adapter);
-  at::Tensor parts = parts_of_whole(result.logits), joined = parts;
-  if (spec.ranks) {
-    // The log-sum-exp is of the parts that token_logp joins, the sampler's blocks are of the whole.
-    joined = beside(*spec.ranks, parts);
-    result.logits = beside(*spec.ranks, result.logits);
-    parts = parts_of_whole(result.logits);
-  }
-  result.log_sum_exp = backend.join_softmax_parts(joined).log_sum_exp;
-  result.block_max = parts.select(2, 0).contiguous();
-  result.block_sum = parts.select(2, 1).contiguous();
-  return result;
-}
-
-// Blocks without a kept token would add nothing.
-float kept_log_sum_exp(const float* x, int64_t rank_columns, std::span<const int32_t> kept) {
-  const auto& kernels = kernels::row_kernels<float>();
-  std::vector<kernels::SoftmaxPart<float>> parts;
-  std::array<float, kLogitsBlock> block{};
-  for (auto id = kept.begin(); id != kept.end();) {
-    const int64_t of_rank = *id / rank_columns * rank_columns,
-                  first = of_rank + (*id - of_rank) / kLogitsBlock * kLogitsBlock,
-                  width = std::min(kLogitsBlock, of_rank + rank_columns - first);
-    block.fill(kRuledOut);
-    for (; id != kept.end() && *id < first + width; ++id)
-      block[static_cast<size_t>(*id - first)] = x[*id];
-    kernels.softmax_parts(1, width, block.data(), width, &parts.emplace_back(), 1);
-  }
-  float log_sum_exp = 0;
-  kernels.join_parts(1, std::ssize(parts), parts.data(), &log_sum_exp, nullptr);
-  return log_sum_exp;
 }
 
 }  // namespace temper::ops

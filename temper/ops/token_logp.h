@@ -25,12 +25,13 @@ struct HeadSpec {
   std::shared_ptr<Ranks> ranks = nullptr;
 };
 
-// What a low-rank adapter of the head adds to the logits, before HeadSpec's scale: scale low upᵀ.
-// Without ranks.
+// What a low-rank adapter of the head adds to the logits of its rows, before HeadSpec's scale:
+// scale low upᵀ. Without ranks.
 struct HeadAdapter {
-  at::Tensor low;  // [M, rank]; undefined: there is none
+  at::Tensor low;  // [rows, rank]
   Weight up = {};  // [V, rank]
   double scale = 1;
+  int64_t first_row = 0;  // of those of the call
 };
 
 struct TokenLogp {
@@ -48,15 +49,16 @@ struct KeptTokens {
   std::vector<int32_t> id;
 };
 
-// hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
-// hidden, in the adapter's two and, unless it is frozen, in weight, through all outputs. logp =
+// hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). No two adapters have a
+// row in common; an adapter's gradients are those of a call with its rows alone. Differentiable in
+// hidden, in the adapters' two and, unless it is frozen, in weight, through all outputs. logp =
 // x[target] - log Σ exp x in float32. Where logits overflow or are no numbers, so is logp. With
 // `kept` all outputs are those of the distribution renormalized over the kept tokens, of which each
 // target must be one (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target,
                      std::shared_ptr<const KeptTokens> kept = nullptr,
-                     const HeadAdapter& adapter = {});
+                     const std::vector<HeadAdapter>& adapters = {});
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
 // the rule of token_logp. Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and
@@ -70,7 +72,7 @@ struct Logits {
 // y = exp(x - shift), as block_sum adds it.
 void exp_shifted(int64_t count, const float* x, float shift, float* y);
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-              const HeadAdapter& adapter = {});
+              const std::vector<HeadAdapter>& adapters = {});
 
 // log Σ exp x over the tokens `kept` (ascending, not empty) of a row of `logits` in the host's
 // memory: what token_logp gives with the same KeptTokens, on the native backend to the bit.

@@ -1,5 +1,6 @@
 #include "temper/plan/run_checks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -153,6 +154,8 @@ void RunChecks::adapter() {
     }
     if (frozen) {
       role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
+      train::check_tied_head(config,
+                             role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
       role.rank = policy.lora->rank;
       role.dora = policy.lora->dora;
       role.drops = policy.lora->dropout > 0;

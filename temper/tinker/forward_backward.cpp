@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 
 #include "temper/base/error.h"
-#include "temper/nn/read_rows.h"
+#include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
 
 namespace temper::tinker {
@@ -17,6 +19,82 @@ namespace {
 // Targets whose rows of hidden states are held at once: with many targets a position that is far
 // more than the pass has tokens.
 constexpr size_t kTargetsAtOnce = size_t{1} << 14;
+
+// The loss's derivatives by log-probabilities, of all targets of a pass.
+using Derive = std::function<std::vector<float>(std::span<const float> logprobs)>;
+
+std::span<const float> numbers_of(const at::Tensor& x) {
+  return {x.const_data_ptr<float>(), static_cast<size_t>(x.numel())};
+}
+at::Tensor tensor_of(std::span<const float> x) {
+  return at::tensor(at::ArrayRef<float>(x.data(), x.size()), at::kFloat);
+}
+
+// The derivatives need all log-probabilities; each part of them is then computed once more. The
+// pass is one adapter's.
+void run_in_parts(models::CausalLM& model, const train::ForwardPass& pass, bool trains,
+                  const Derive& derive) {
+  const at::Tensor hidden = model.forward(train::context_of(pass, {}));
+  const at::Tensor leaf = trains ? hidden.detach().requires_grad_() : hidden;
+  const size_t targets = pass.target_M.size();
+  const auto logp_from = [&](size_t first) {
+    const auto part = [&](const std::vector<int64_t>& all) {
+      const auto end = std::min(first + kTargetsAtOnce, targets);
+      return std::vector<int64_t>(all.begin() + static_cast<ptrdiff_t>(first),
+                                  all.begin() + static_cast<ptrdiff_t>(end));
+    };
+    return ops::to_host({model
+                             .token_logp(leaf, part(pass.row_M), part(pass.target_M),
+                                         {.adapter = pass.adapters[0].adapter})
+                             .logp})[0];
+  };
+  std::vector<float> all;
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
+      const at::Tensor logp = logp_from(i);
+      const std::span<const float> part = numbers_of(logp);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+  }
+  const std::vector<float> gradient = derive(all);
+  if (!trains) return;
+  for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
+    const at::Tensor logp = logp_from(i);
+    const auto count = static_cast<size_t>(logp.numel());
+    torch::autograd::backward({logp}, {tensor_of(std::span(gradient).subspan(i, count))});
+  }
+  if (hidden.requires_grad()) torch::autograd::backward({hidden}, {leaf.grad()});
+}
+
+void run_pass(models::CausalLM& model, const train::ForwardPass& pass, bool trains,
+              const Derive& derive) {
+  if (pass.target_M.empty()) {  // sparse targets that list none
+    derive({});
+    return;
+  }
+  const at::AutoGradMode mode(trains);
+  if (pass.target_M.size() > kTargetsAtOnce) return run_in_parts(model, pass, trains, derive);
+  const at::Tensor logp = train::token_logp(model, pass, {}).logp;
+  const at::Tensor values = logp.detach().contiguous();
+  const std::vector<float> gradient = derive(numbers_of(values));
+  if (trains) torch::autograd::backward({logp}, {tensor_of(gradient)});
+}
+
+// An adapter whose gradients of earlier requests are out of the way of a pass's.
+class PassGradients {
+ public:
+  explicit PassGradients(TrainedAdapter& adapter)
+      : adapter_(adapter), earlier_(adapter.take_gradients()) {}
+  ~PassGradients() { adapter_.put_gradients(earlier_); }
+  PassGradients(const PassGradients&) = delete;
+  PassGradients& operator=(const PassGradients&) = delete;
+  std::vector<at::Tensor> take() { return adapter_.take_gradients(); }
+
+ private:
+  TrainedAdapter& adapter_;
+  const std::vector<at::Tensor> earlier_;
+};
 
 }  // namespace
 
@@ -50,145 +128,152 @@ LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits)
   return batch;
 }
 
-// Consecutive data, and their targets one after the other.
-struct ForwardBackward::Pass {
-  size_t begin = 0, end = 0;  // data
-  std::shared_ptr<Forest> forest = std::make_shared<Forest>();
-  std::vector<int64_t> row, token;  // of each target
-};
-
 ForwardBackward::ForwardBackward(models::CausalLM& model, TrainedAdapter& adapter, LossBatch batch,
                                  int64_t pass_tokens)
     : model_(model),
       adapter_(adapter),
       batch_(std::move(batch)),
       pass_tokens_(pass_tokens),
-      outputs_(batch_.tokens.size()) {
-  if (!batch_.forward_only) earlier_ = adapter_.take_gradients();
-}
+      outputs_(batch_.tokens.size()) {}
 
-ForwardBackward::~ForwardBackward() {
-  if (!done_ && !batch_.forward_only) adapter_.put_gradients(earlier_);
-}
-
-ForwardBackward::Pass ForwardBackward::plan() const {
-  Pass pass;
-  pass.begin = pass.end = next_;
-  while (pass.end < batch_.tokens.size()) {
-    const std::vector<int32_t>& tokens = batch_.tokens[pass.end];
-    const int64_t start = pass.forest->num_tokens();
-    if (start > 0 && start + static_cast<int64_t>(tokens.size()) > pass_tokens_) break;
-    pass.forest->add_root(tokens);
-    const Targets& targets = batch_.targets[pass.end++];
-    for (size_t i = 0; i < targets.size(); ++i) {
-      pass.row.push_back(start + targets.position[i]);
-      pass.token.push_back(targets.token[i]);
-    }
+// The data after those of the last piece.
+ForwardBackward::Piece ForwardBackward::plan() const {
+  Piece piece;
+  piece.begin = piece.end = piece_.end;
+  for (; piece.end < batch_.tokens.size(); ++piece.end) {
+    const auto length = static_cast<int64_t>(batch_.tokens[piece.end].size());
+    if (piece.tokens > 0 && piece.tokens + length > pass_tokens_) break;
+    const Targets& targets = batch_.targets[piece.end];
+    piece.tokens += length;
+    piece.targets += targets.size();
+    piece.trains = piece.trains || (!batch_.forward_only && targets.trains());
   }
-  return pass;
+  return piece;
 }
 
-// Of targets [first, first + count) of the pass. differentiable: gets the tensor of them.
-std::vector<float> ForwardBackward::logprobs(const Pass& pass, const at::Tensor& hidden,
-                                             size_t first, size_t count,
-                                             at::Tensor* differentiable) const {
-  const auto part = [&](const std::vector<int64_t>& all) {
-    const auto begin = all.begin() + static_cast<ptrdiff_t>(first);
-    return std::vector<int64_t>(begin, begin + static_cast<ptrdiff_t>(count));
-  };
-  const at::Tensor logp = ops::to_host(
-      {model_
-           .token_logp(hidden, part(pass.row), part(pass.token), 1, false, false, adapter_.index())
-           .logp})[0];
-  if (differentiable) *differentiable = logp;
-  const at::Tensor values = logp.detach().contiguous();
-  const float* const begin = values.const_data_ptr<float>();
-  return {begin, begin + values.numel()};
+// Whose next pieces make the next pass; they are planned.
+std::vector<ForwardBackward*> ForwardBackward::sharing(std::span<ForwardBackward* const> requests) {
+  ForwardBackward& first = *requests[0];
+  const bool mixes = requests.size() > 1 && nn::mixes_adapters(first.model_);
+  std::vector<ForwardBackward*> chosen;
+  int64_t tokens = 0;
+  size_t targets = 0;
+  for (ForwardBackward* request : requests) {
+    const Piece piece = request->plan();
+    const bool fits = mixes && tokens + piece.tokens <= first.pass_tokens_ &&
+                      targets + piece.targets <= kTargetsAtOnce &&
+                      piece.trains == first.piece_.trains;
+    if (request != &first && !fits) continue;
+    request->piece_ = piece;
+    tokens += piece.tokens;
+    targets += piece.targets;
+    chosen.push_back(request);
+  }
+  return chosen;
 }
 
-// Notes the pass's log-probabilities, and gives the loss's derivatives by them.
-void ForwardBackward::take(const Pass& pass, const std::vector<float>& logprobs,
-                           std::vector<float>& gradient) {
-  size_t first = 0;
-  for (size_t d = pass.begin; d < pass.end; ++d) {
+void ForwardBackward::step_together(std::span<ForwardBackward* const> requests) {
+  const std::vector<ForwardBackward*> chosen = sharing(requests);
+  if (chosen.size() > 1) {
+    std::vector<Made> made;
+    try {
+      made = run(chosen);
+    } catch (const std::exception&) {  // whose fault it is shows when each goes alone
+    }
+    for (size_t i = 0; i < made.size(); ++i)
+      chosen[i]->guarded([&] { chosen[i]->take(std::move(made[i])); });
+    if (!made.empty()) return;
+  }
+  for (ForwardBackward* request : chosen)
+    request->guarded([&] {
+      ForwardBackward* const alone[] = {request};
+      request->take(std::move(run(alone)[0]));
+    });
+}
+
+// What goes wrong is the request's.
+void ForwardBackward::guarded(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+    error_ = std::current_exception();
+  }
+}
+
+// The planned pieces in one pass.
+std::vector<ForwardBackward::Made> ForwardBackward::run(
+    std::span<ForwardBackward* const> requests) {
+  const bool trains = requests[0]->piece_.trains;
+  train::ForwardPass pass;
+  std::deque<PassGradients> gradients;
+  for (ForwardBackward* request : requests) {
+    request->add_to(pass);
+    if (trains) gradients.emplace_back(request->adapter_);
+  }
+  std::vector<Made> made;
+  run_pass(requests[0]->model_, pass, trains, [&](std::span<const float> logprobs) {
+    std::vector<float> gradient;
+    for (ForwardBackward* request : requests)
+      made.push_back(request->evaluate(logprobs.subspan(gradient.size()), gradient));
+    return gradient;
+  });
+  for (size_t i = 0; i < gradients.size(); ++i) made[i].gradients = gradients[i].take();
+  return made;
+}
+
+void ForwardBackward::add_to(train::ForwardPass& pass) const {
+  for (size_t d = piece_.begin; d < piece_.end; ++d)
+    pass.add_row(batch_.tokens[d], batch_.targets[d].position, batch_.targets[d].token,
+                 adapter_.index());
+}
+
+// Of the piece's targets, whose log-probabilities `logprobs` begins with; adds the loss's
+// derivatives by them.
+ForwardBackward::Made ForwardBackward::evaluate(std::span<const float> logprobs,
+                                                std::vector<float>& gradient) const {
+  Made found;
+  found.loss = loss_;
+  for (size_t d = piece_.begin; d < piece_.end; ++d) {
     const Targets& targets = batch_.targets[d];
-    const std::span<const float> mine = std::span(logprobs).subspan(first, targets.size());
+    const std::span<const float> mine = logprobs.first(targets.size());
+    logprobs = logprobs.subspan(targets.size());
     for (const float x : mine)
       check(std::isfinite(x),
             "the model's log-probabilities are not finite: its weights overflow, or hold NaN");
     const LossValue value = loss_of(batch_.loss, targets, mine);
-    loss_ += value.loss;
+    found.loss += value.loss;
     gradient.insert(gradient.end(), value.gradient.begin(), value.gradient.end());
-    DatumLogprobs& out = outputs_[d];
+    DatumLogprobs& out = found.outputs.emplace_back();
     out.columns = targets.columns;
     out.values.assign(
         static_cast<size_t>(targets.positions * std::max<int64_t>(targets.columns, 1)), 0);
     for (size_t i = 0; i < targets.size(); ++i) out.values[targets.cell[i]] = mine[i];
-    first += targets.size();
   }
+  return found;
 }
 
-void ForwardBackward::run(const Pass& pass) {
-  const bool trains = !batch_.forward_only &&
-                      std::any_of(batch_.targets.begin() + static_cast<ptrdiff_t>(pass.begin),
-                                  batch_.targets.begin() + static_cast<ptrdiff_t>(pass.end),
-                                  [](const Targets& t) { return t.trains(); });
-  std::vector<float> all, gradient;
-  if (pass.token.empty()) return take(pass, all, gradient);  // sparse targets that list none
-  const at::AutoGradMode mode(trains);
-  const at::Tensor hidden =
-      model_.forward({.forest = pass.forest,
-                      .adapter = adapter_.index(),
-                      .rows = nn::rows_to_read(pass.row, pass.forest->num_tokens())});
-  const auto gradient_of = [&](size_t first, size_t count) {
-    return at::tensor(at::ArrayRef<float>(gradient.data() + first, count), at::kFloat);
-  };
-  const size_t targets = pass.token.size();
-  if (!trains || targets <= kTargetsAtOnce) {
-    at::Tensor logp;
-    if (targets <= kTargetsAtOnce) {
-      all = logprobs(pass, hidden, 0, targets, &logp);
-    } else {
-      for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
-        const auto more = logprobs(pass, hidden, i, std::min(kTargetsAtOnce, targets - i), nullptr);
-        all.insert(all.end(), more.begin(), more.end());
-      }
-    }
-    take(pass, all, gradient);
-    if (trains) torch::autograd::backward({logp}, {gradient_of(0, targets)});
-    return;
-  }
-  // The derivatives need all log-probabilities; each part of them is then computed once more.
-  at::Tensor leaf = hidden.detach().requires_grad_();
-  {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
-      const auto more = logprobs(pass, leaf, i, std::min(kTargetsAtOnce, targets - i), nullptr);
-      all.insert(all.end(), more.begin(), more.end());
-    }
-  }
-  take(pass, all, gradient);
-  for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
-    const size_t count = std::min(kTargetsAtOnce, targets - i);
-    at::Tensor logp;
-    logprobs(pass, leaf, i, count, &logp);
-    torch::autograd::backward({logp}, {gradient_of(i, count)});
-  }
-  if (hidden.requires_grad()) torch::autograd::backward({hidden}, {leaf.grad()});
+// After the last piece the adapter gets the gradients.
+void ForwardBackward::take(Made made) {
+  loss_ = made.loss;
+  std::ranges::move(made.outputs, outputs_.begin() + static_cast<ptrdiff_t>(piece_.begin));
+  if (gradients_.empty()) gradients_.resize(made.gradients.size());
+  for (size_t i = 0; i < made.gradients.size(); ++i)
+    if (!gradients_[i].defined())
+      gradients_[i] = made.gradients[i];
+    else if (made.gradients[i].defined())
+      gradients_[i] += made.gradients[i];
+  if (done()) adapter_.add_gradients(gradients_);
+}
+
+bool ForwardBackward::done() const {
+  if (error_) std::rethrow_exception(error_);
+  return piece_.end == batch_.tokens.size();
 }
 
 bool ForwardBackward::step() {
-  const Pass pass = plan();
-  run(pass);
-  next_ = pass.end;
-  if (next_ < batch_.tokens.size()) return false;
-  done_ = true;
-  if (!batch_.forward_only) {
-    std::vector<at::Tensor> mine = adapter_.take_gradients();
-    adapter_.put_gradients(earlier_);
-    adapter_.add_gradients(mine);
-  }
-  return true;
+  ForwardBackward* const alone[] = {this};
+  step_together(alone);
+  return done();
 }
 
 std::string ForwardBackward::result() const {

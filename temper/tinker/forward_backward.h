@@ -1,15 +1,20 @@
-// A request's forward pass, or forward and backward pass, in slices between which others may use
-// the model.
+// Requests' forward passes, or forward and backward passes, in slices between which others may use
+// the model. Requests of different adapters share passes over the frozen base
+// (train/forward_pass.h) and get the numbers that they would get alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "temper/tinker/adapter.h"
 #include "temper/tinker/losses.h"
+#include "temper/train/forward_pass.h"
 
 namespace temper::tinker {
 
@@ -31,35 +36,51 @@ LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits)
 class ForwardBackward {
  public:
   // pass_tokens: most tokens of a pass; a longer datum has one of its own. The adapter outlives
-  // this.
+  // this. It gets the gradients with the last pass, and none of a request that fails.
   ForwardBackward(models::CausalLM& model, TrainedAdapter& adapter, LossBatch batch,
                   int64_t pass_tokens);
-  // Gives the adapter the gradients that it had before, unless all passes were made.
-  ~ForwardBackward();
-  ForwardBackward(const ForwardBackward&) = delete;
-  ForwardBackward& operator=(const ForwardBackward&) = delete;
 
-  // Makes the next pass; true: it was the last one, and the gradients are added to the adapter's.
-  // Throws RunError where log-probabilities are not finite.
+  // Makes a pass: the first request's next one, together with the next ones of those others, in
+  // order, that fit into its tokens with it; none where the model's adapters do not mix. The
+  // requests are of one model, different adapters, and not done. What a request's pass throws is
+  // thrown by its done() and reaches no other.
+  static void step_together(std::span<ForwardBackward* const> requests);
+  // Whether the last pass was made. Throws RunError where log-probabilities were not finite, and
+  // what the pass threw.
+  bool done() const;
+  // A pass of this request alone. Gives done().
   bool step();
   // After the last pass: the body of the answer (ForwardBackwardOutput).
   std::string result() const;
 
  private:
-  struct Pass;
-  Pass plan() const;
-  std::vector<float> logprobs(const Pass& pass, const at::Tensor& hidden, size_t first,
-                              size_t count, at::Tensor* differentiable) const;
-  void run(const Pass& pass);
-  void take(const Pass& pass, const std::vector<float>& logprobs, std::vector<float>& gradient);
+  // The data of a pass, which do not depend on who shares it.
+  struct Piece {
+    size_t begin = 0, end = 0, targets = 0;
+    int64_t tokens = 0;
+    bool trains = false;
+  };
+  // What a piece gave. Nothing else of a request changes before its pass is made.
+  struct Made {
+    double loss = 0;                     // of all data so far
+    std::vector<DatumLogprobs> outputs;  // by datum
+    std::vector<at::Tensor> gradients;   // by parameter of the adapter; empty where it trains none
+  };
+  Piece plan() const;
+  static std::vector<ForwardBackward*> sharing(std::span<ForwardBackward* const> requests);
+  static std::vector<Made> run(std::span<ForwardBackward* const> requests);
+  void guarded(const std::function<void()>& work);
+  void add_to(train::ForwardPass& pass) const;
+  Made evaluate(std::span<const float> logprobs, std::vector<float>& gradient) const;
+  void take(Made made);
 
   models::CausalLM& model_;
   TrainedAdapter& adapter_;
   const LossBatch batch_;
   const int64_t pass_tokens_;
-  size_t next_ = 0;                  // datum
-  std::vector<at::Tensor> earlier_;  // gradients of earlier requests
-  bool done_ = false;
+  Piece piece_;                        // that is made now, or was last
+  std::vector<at::Tensor> gradients_;  // of the passes so far
+  std::exception_ptr error_;
   double loss_ = 0;
   std::vector<DatumLogprobs> outputs_;
 };

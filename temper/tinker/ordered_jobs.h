@@ -13,12 +13,17 @@
 
 namespace temper::tinker {
 
+class ForwardBackward;
+
 // What a request does, in slices: true when it is done. It resolves its future itself; what it
 // throws fails the future.
 struct Job {
-  std::string future;
-  std::function<bool()> step;
+  std::string future = {};
+  std::function<bool()> step = {};
   int64_t bytes = 0;  // that it holds until it is done
+  // Of a request of training passes: what makes them (ForwardBackward::step_together), before each
+  // `step`. Null: `step` does all.
+  std::function<ForwardBackward*()> passes = {};
 };
 
 // Not thread-safe.

@@ -186,7 +186,7 @@ WireTensor target_logprobs(models::CausalLM& model, int adapter, const SampleReq
           all.begin() + static_cast<ptrdiff_t>(std::min(first + kAtOnce, all.size())));
     };
     const at::Tensor logp = ops::to_host(
-        {model.token_logp(hidden, part(row), part(token), 1, false, false, adapter).logp})[0];
+        {model.token_logp(hidden, part(row), part(token), {.adapter = adapter}).logp})[0];
     for (int64_t i = 0; i < logp.numel(); ++i)
       out.values[cell[first + static_cast<size_t>(i)]] = double{logp.const_data_ptr<float>()[i]};
   }

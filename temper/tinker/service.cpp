@@ -59,7 +59,7 @@ void Service::later(std::function<void()> control) {
 bool Service::work() {
   places_.remove_ended();
   std::function<void()> control;
-  ModelPointer next;
+  std::vector<ModelPointer> next;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
@@ -67,22 +67,46 @@ bool Service::work() {
       control = std::move(controls_.front());
       controls_.pop_front();
     } else {
-      // The models take turns, by name.
-      const auto can_run = [](const auto& one) {
-        return one.second->ready && one.second->jobs.current();
-      };
-      auto found = std::find_if(models_.upper_bound(last_served_), models_.end(), can_run);
-      if (found == models_.end()) found = std::find_if(models_.begin(), models_.end(), can_run);
-      if (found == models_.end()) return false;
-      next = found->second;
-      last_served_ = found->first;
+      next = take_turn();
     }
   }
   if (control)
     control();
   else
-    run_job(next);
-  return true;
+    run_jobs(next);
+  return control || !next.empty();
+}
+
+// The models take turns, by name. Those that wait to make passes, too, may share the pass of the
+// one whose turn it is.
+std::vector<Service::ModelPointer> Service::take_turn() {
+  std::vector<ModelPointer> waiting;
+  const auto take = [&](auto from, auto to) {
+    for (; from != to; ++from)
+      if (from->second->ready && from->second->jobs.current()) waiting.push_back(from->second);
+  };
+  const auto middle = models_.upper_bound(last_served_);
+  take(middle, models_.end());
+  take(models_.begin(), middle);
+  if (waiting.empty()) return waiting;
+  last_served_ = waiting[0]->id;
+  if (!waiting[0]->jobs.current()->passes) waiting.resize(1);
+  std::erase_if(waiting, [&](const ModelPointer& model) {
+    return model != waiting[0] && !model->jobs.current()->passes;
+  });
+  return waiting;
+}
+
+// One slice of the first one's job, and of the others' that share its pass.
+void Service::run_jobs(const std::vector<ModelPointer>& models) {
+  std::vector<ForwardBackward*> requests;
+  for (const ModelPointer& model : models) {
+    const std::lock_guard lock(mutex_);
+    if (const Job* job = model->jobs.current(); job && job->passes)
+      requests.push_back(job->passes());
+  }
+  if (!requests.empty()) ForwardBackward::step_together(requests);
+  for (const ModelPointer& model : models) run_job(model);
 }
 
 // One slice. What it throws fails the job alone.
@@ -100,7 +124,8 @@ void Service::run_job(const ModelPointer& model) {
     futures_.fail(job->future, e.what(), category_of(e));
   }
   if (!done) return;
-  job->step = {};  // here, where it may use the model
+  job->step = {};  // here, where they may use the model
+  job->passes = {};
   const std::lock_guard lock(mutex_);
   model->jobs.finish_current();
 }
@@ -144,7 +169,10 @@ Json Service::enqueue(const std::string& model_id, std::optional<int64_t> seq,
     }
     if (model->gone) throw serve::Refusal(404, "model_id: the model was unloaded");
     const std::string future = futures_.open();
-    model->jobs.add(*seq, digest, {future, make(model, future), bytes}, steady_seconds());
+    Job job = make(model, future);
+    job.future = future;
+    job.bytes = bytes;
+    model->jobs.add(*seq, digest, std::move(job), steady_seconds());
     answer["request_id"] = future;
   }
   sampling_.wake();

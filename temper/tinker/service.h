@@ -117,9 +117,8 @@ class Service {
   };
   using ModelPointer = std::shared_ptr<Model>;
   using SamplerPointer = std::shared_ptr<Sampler>;
-  // Makes what a request does, once it is known to be new.
-  using MakeJob =
-      std::function<std::function<bool()>(const ModelPointer&, const std::string& future)>;
+  // Makes what a request does, once it is known to be new; future and size are set then.
+  using MakeJob = std::function<Job(const ModelPointer&, const std::string& future)>;
 
   void check_open() const;
   void later(std::function<void()> control);
@@ -134,6 +133,8 @@ class Service {
                  Json result);
   Json enqueue(const std::string& model_id, std::optional<int64_t> seq, const std::string& digest,
                int64_t bytes, const std::function<void()>& validate, const MakeJob& make);
+  std::vector<ModelPointer> take_turn();  // with the lock
+  void run_jobs(const std::vector<ModelPointer>& models);
   void run_job(const ModelPointer& model);
   SamplerPointer add_sampler(Session& session, const std::string& id, const std::string& digest);
   void load_sampler(const SamplerPointer& sampler);
@@ -164,9 +165,5 @@ class Service {
   int64_t adapter_bytes_ = 0;
   double swept_ = 0;
 };
-
-// What identifies a request's content.
-std::string digest_of(std::string_view route, const Json& body);
-std::string digest_of(const ForwardBackwardRequest& request);
 
 }  // namespace temper::tinker

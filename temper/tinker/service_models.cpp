@@ -1,45 +1,17 @@
-// Models that clients train: how they are made, trained, saved and loaded.
-#include <xxhash.h>
-
+// Models that clients train: how they are made, loaded and ended.
 #include <algorithm>
-#include <cmath>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/serve/answering.h"
-#include "temper/serve/asked.h"
+#include "temper/tinker/digest.h"
 #include "temper/tinker/service.h"
+#include "temper/tinker/service_fields.h"
 
 namespace temper::tinker {
 namespace {
 
 using serve::Members;
-
-constexpr int64_t kShortestTtl = 1, kLongestTtl = int64_t{10} * 366 * 24 * 3600;  // seconds
-
-class Digest {
- public:
-  Digest() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
-  Digest& add(std::string_view text) {
-    const uint64_t size = text.size();
-    XXH3_128bits_update(state_.get(), &size, sizeof size);
-    XXH3_128bits_update(state_.get(), text.data(), text.size());
-    return *this;
-  }
-  template <class T>
-  Digest& add_all(const std::vector<T>& values) {
-    return add({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
-  }
-  std::string text() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    return std::to_string(hash.high64) + ":" + std::to_string(hash.low64);
-  }
-
- private:
-  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
-};
-
-std::optional<int64_t> seq_of(Members& members) { return members.integer("seq_id", 1, INT32_MAX); }
 
 std::string model_id_of(const std::string& session, int64_t number) {
   return session + ":train:" + std::to_string(number);
@@ -70,60 +42,7 @@ void check_optimizer(const Json* config) {
     serve::wrong("optimizer_config.type", type, "adamw, the one optimizer of this server");
 }
 
-Json object_or_null(const Json* value, const char* key) {
-  if (!value) return Json();
-  if (!value->is_object()) serve::wrong(key, *value, "an object");
-  return *value;
-}
-
-AdamFields read_adam(Members& members) {
-  const Json* params = members.find("adam_params");
-  if (!params) params = members.find("optim_params");
-  if (members.find("optimizer_params"))
-    throw DataError("`optimizer_params`: this server's models step with AdamW; send adam_params");
-  if (!params || !params->is_object())
-    serve::wrong("adam_params", params ? *params : Json(), "an object");
-  Members fields(*params);
-  AdamFields adam;
-  fields.number("learning_rate", adam.learning_rate, 0, 1e6, false, "a number from 0 on");
-  fields.number("beta1", adam.beta1, 0, 1, false, "a number from 0 to below 1");
-  fields.number("beta2", adam.beta2, 0, 1, false, "a number from 0 to below 1");
-  check<DataError>(adam.beta1 < 1 && adam.beta2 < 1, "`beta1`, `beta2`: expected less than 1");
-  fields.number("eps", adam.eps, 0, 1e6, false, "a number from 0 on");
-  fields.number("weight_decay", adam.weight_decay, 0, 1e6, false, "a number from 0 on");
-  fields.number("grad_clip_norm", adam.grad_clip_norm, 0, 1e30, false,
-                "a number from 0 on; 0: no clipping");
-  return adam;
-}
-
 }  // namespace
-
-std::string digest_of(std::string_view route, const Json& body) {
-  return Digest().add(route).add(dump_json(body)).text();
-}
-
-std::string digest_of(const ForwardBackwardRequest& request) {
-  Digest digest;
-  digest.add(request.loss_fn).add(request.forward_only ? "forward" : "both");
-  for (const auto& [key, value] : request.config) {
-    digest.add(key);
-    if (const double* const number = std::get_if<double>(&value))
-      digest.add({reinterpret_cast<const char*>(number), sizeof *number});
-    else
-      digest.add(std::get<std::string>(value));
-  }
-  for (const WireDatum& datum : request.data) {
-    digest.add_all(datum.tokens);
-    for (const auto& [key, tensor] : datum.inputs)
-      digest.add(key)
-          .add_all(tensor.shape)
-          .add_all(tensor.values)
-          .add_all(tensor.integers)
-          .add_all(tensor.crow)
-          .add_all(tensor.columns);
-  }
-  return digest.text();
-}
 
 Service::ModelPointer Service::model_of(const std::string& id) {
   const auto found = models_.find(id);
@@ -255,13 +174,13 @@ Json Service::load_weights(const Json& body) {
   return enqueue(
       model_id, seq_of(members), digest_of("load_weights", body), 0, [&] { find(); },
       [&](const ModelPointer& model, const std::string& future) {
-        return [=, this] {
+        return Job{.step = [=, this] {
           model->adapter->load(find(), optimizer);
           futures_.resolve(
               future,
               dump_json(Json{{"type", "load_weights"}, {"path", path}, {"model_id", model->id}}));
           return true;
-        };
+        }};
       });
 }
 
@@ -289,146 +208,6 @@ Json Service::unload_model(const Json& body) {
     futures_.resolve(future, dump_json(Json{{"type", "unload_model"}, {"model_id", model->id}}));
   });
   return {{"request_id", future}, {"model_id", model->id}};
-}
-
-Json Service::forward_backward(ForwardBackwardRequest request) {
-  const std::string digest = digest_of(request), model_id = request.model_id;
-  const std::optional<int64_t> seq =
-      request.seq_id != 0 ? std::optional(request.seq_id) : std::nullopt;
-  int64_t bytes = 0;
-  for (const WireDatum& datum : request.data) {
-    bytes += static_cast<int64_t>(datum.tokens.size() * sizeof(int32_t));
-    for (const auto& [name, tensor] : datum.inputs)
-      bytes += static_cast<int64_t>(tensor.size()) * 24;  // as a target
-  }
-  const auto batch = std::make_shared<LossBatch>();
-  const auto validate = [&] {
-    *batch = check_batch(std::move(request),
-                         {model_.vocab_size, options_.most_positions, most_trained_});
-  };
-  return enqueue(model_id, seq, digest, bytes, validate,
-                 [&](const ModelPointer& model, const std::string& future) {
-                   const auto running = std::make_shared<std::unique_ptr<ForwardBackward>>();
-                   return [=, this] {
-                     if (!*running)
-                       *running = std::make_unique<ForwardBackward>(
-                           model_, *model->adapter, std::move(*batch), options_.pass_tokens);
-                     if (!(*running)->step()) return false;
-                     futures_.resolve(future, (*running)->result(), true);
-                     return true;
-                   };
-                 });
-}
-
-Json Service::optim_step(const Json& body) {
-  Members members(body);
-  AdamFields adam;
-  return enqueue(
-      members.text("model_id"), seq_of(members), digest_of("optim_step", body), 0,
-      [&] { adam = read_adam(members); },
-      [&](const ModelPointer& model, const std::string& future) {
-        return [=, this] {
-          const double norm = model->adapter->step(adam);
-          futures_.resolve(
-              future,
-              dump_json(
-                  Json{{"metrics", {{"grad_norm", norm}, {"learning_rate", adam.learning_rate}}}}));
-          return true;
-        };
-      });
-}
-
-namespace {
-
-// What a client says of a checkpoint that is to be saved.
-Store::Save read_save(Members& members, const std::string& run, const char* kind) {
-  Store::Save save{run, kind, members.text("path")};
-  if (save.name.empty()) save.name = "seq-" + std::to_string(seq_of(members).value_or(0));
-  save.overwrite = members.flag("overwrite");
-  save.ttl_seconds = members.integer("ttl_seconds", kShortestTtl, kLongestTtl);
-  save.user_metadata = object_or_null(members.find("user_metadata"), "user_metadata");
-  return save;
-}
-
-}  // namespace
-
-Json Service::save_weights(const Json& body) {
-  Members members(body);
-  const std::string model_id = members.text("model_id");
-  Store::Save save;
-  return enqueue(
-      model_id, seq_of(members), digest_of("save_weights", body), 0,
-      [&] {
-        save = read_save(members, model_id, kTrainingWeights);
-        store_.check_name(save);
-      },
-      [&](const ModelPointer& model, const std::string& future) {
-        return [=, this] {
-          const Checkpoint saved = store_.save(save, [&](const std::string& directory) {
-            model->adapter->save(options_.model_directory, directory, true);
-          });
-          futures_.resolve(future,
-                           dump_json(Json{{"type", "save_weights"}, {"path", saved.path()}}));
-          return true;
-        };
-      });
-}
-
-Json Service::save_weights_for_sampler(const Json& body) {
-  Members members(body);
-  const std::string model_id = members.text("model_id");
-  const std::optional<int64_t> number = members.integer("sampling_session_seq_id", 0, INT64_MAX);
-  Store::Save save;
-  bool inflight = false;
-  return enqueue(
-      model_id, seq_of(members), digest_of("save_weights_for_sampler", body), 0,
-      [&] {
-        const Json kind = members.find("kind") ? *members.find("kind") : Json("snapshot");
-        if (kind != "snapshot" && kind != "inflight")
-          serve::wrong("kind", kind, "snapshot or inflight");
-        inflight = kind == "inflight";
-        if (members.find("path")) {
-          save = read_save(members, model_id, kSamplerWeights);
-          store_.check_name(save);
-        } else if (!number) {
-          throw DataError(
-              "save_weights_for_sampler: expected `path`, or "
-              "`sampling_session_seq_id` for a sampler that is not saved");
-        }
-      },
-      [&](const ModelPointer& model, const std::string& future) -> std::function<bool()> {
-        Json answer{{"type", "save_weights_for_sampler"}};
-        if (!save.name.empty())
-          return [=, this] {
-            const Checkpoint saved = store_.save(save, [&](const std::string& directory) {
-              model->adapter->save(options_.model_directory, directory, false);
-            });
-            Json done = answer;
-            done["path"] = saved.path();
-            futures_.resolve(future, dump_json(done));
-            return true;
-          };
-        const std::string id = model->session + ":sample:" + std::to_string(*number);
-        return [=, this] {
-          {
-            const std::lock_guard lock(mutex_);
-            SamplerPointer sampler = add_sampler(session_of(model->session), id, "snapshot");
-            sampler->base_model = model->record.base_model;
-            sampler->model = model->id;
-            sampler->is_inflight = inflight;
-          }
-          SamplerPointer sampler;
-          {
-            const std::lock_guard lock(mutex_);
-            sampler = samplers_.at(id);
-          }
-          snapshot(model, sampler);
-          Json done = answer;
-          done["sampling_session_id"] = id;
-          futures_.resolve(future, dump_json(done));
-          return true;
-        };
-      });
 }
 
 }  // namespace temper::tinker

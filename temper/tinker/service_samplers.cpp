@@ -4,6 +4,7 @@
 #include "temper/base/error.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/reply_json.h"
+#include "temper/tinker/digest.h"
 #include "temper/tinker/service.h"
 
 namespace temper::tinker {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "temper/data/loader.h"
+#include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
 
 namespace temper::train {
@@ -43,28 +44,77 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
   }
 }
 
+void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step, int adapter) {
+  const int64_t tokens = forest->num_tokens(), targets = num_targets();
+  add(unit, unit_of_step);
+  belong_to(adapter, tokens, targets);
+}
+
+void ForwardPass::add_row(std::span<const int32_t> tokens, std::span<const int64_t> position,
+                          std::span<const int64_t> target, int adapter) {
+  const int64_t first = forest->num_tokens(), targets = num_targets();
+  forest->add_root(tokens);
+  for (const int64_t place : position) row_M.push_back(first + place);
+  target_M.insert(target_M.end(), target.begin(), target.end());
+  belong_to(adapter, first, targets);
+}
+
+// What was added behind so many tokens and targets is the adapter's.
+void ForwardPass::belong_to(int adapter, int64_t tokens, int64_t targets) {
+  check((adapters.empty() ? 0 : adapters.back().end) == tokens,
+        "a pass of several adapters has rows without one");
+  const auto earlier = std::ranges::find(adapters, adapter, &nn::AdapterRows::adapter);
+  check(earlier == adapters.end() || earlier + 1 == adapters.end(), "rows of adapter ", adapter,
+        " do not follow each other");
+  nn::append_adapter_rows(adapters, adapter, forest->num_tokens() - tokens);
+  if (num_targets() > targets)
+    nn::append_adapter_rows(target_adapters, adapter, num_targets() - targets);
+}
+
 std::shared_ptr<const std::vector<int64_t>> ForwardPass::rows() const {
   std::vector<int64_t> read = row_M;
   read.insert(read.end(), scored_row_K.begin(), scored_row_K.end());
-  return nn::rows_to_read(std::move(read), forest->num_tokens());
+  if (adapters.size() < 2) return nn::rows_to_read(std::move(read), forest->num_tokens());
+  // Each adapter's are those of its own pass.
+  auto all = std::make_shared<std::vector<int64_t>>();
+  for (const nn::AdapterRows& range : adapters) {
+    std::vector<int64_t> own;
+    for (const int64_t row : read)
+      if (row >= range.begin && row < range.end) own.push_back(row - range.begin);
+    const auto chosen = nn::rows_to_read(std::move(own), range.end - range.begin);
+    for (int64_t i = 0, n = range.end - range.begin; i < (chosen ? std::ssize(*chosen) : n); ++i)
+      all->push_back(range.begin + (chosen ? (*chosen)[static_cast<size_t>(i)] : i));
+  }
+  return std::ssize(*all) == forest->num_tokens() ? nullptr : all;
 }
 
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
   nn::RouterWatch* const routers = options.watched ? pass.routers : nullptr;
   return {.forest = pass.forest,
-          .adapter = options.adapter,
+          .adapter = pass.adapters.empty() ? options.adapter : pass.adapters[0].adapter,
+          .adapter_rows = pass.adapters.size() > 1 ? pass.adapters : std::vector<nn::AdapterRows>(),
           .rows = routers && routers->loss ? nullptr : pass.rows(),
           .dropout = options.dropout ? &pass.dropout : nullptr,
           .routers = routers,
           .recompute = options.recompute};
 }
 
+models::LogpOptions logp_options(const ForwardPass& pass, const PassOptions& options) {
+  return {.temperature = options.temperature,
+          .entropy = options.entropy,
+          .log_sum_exp = options.log_sum_exp,
+          .adapter = options.adapter,
+          .adapter_rows = pass.target_adapters,
+          .kept = pass.kept};
+}
+
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
+  check(pass.adapters.size() <= 1 || nn::mixes_adapters(model),
+        "adapters of experts, or of layers that ranks divide, do not share a pass");
   const at::Tensor hidden = model.forward(context_of(pass, options));
   const ops::TokenLogp found =
-      model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
-                       options.log_sum_exp, options.adapter, pass.kept);
+      model.token_logp(hidden, pass.row_M, pass.target_M, logp_options(pass, options));
   const std::vector<at::Tensor> here = ops::to_host({found.logp, found.entropy, found.log_sum_exp});
   return {here[0], here[1], here[2]};
 }

@@ -53,16 +53,31 @@ struct ForwardPass {
   nn::RouterWatch* routers = nullptr;  // what watches its experts' routers, set by the trainer
   // Run to keep step with other ranks only: what it gives counts nowhere.
   bool shadow = false;
+  // Of a pass that several adapters share: whose the forest's tokens are, and whose the targets.
+  // Empty: all are those of PassOptions::adapter.
+  std::vector<nn::AdapterRows> adapters, target_adapters;
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
   // The tokens that targets and scalars read, as nn::Context::rows.
   std::shared_ptr<const std::vector<int64_t>> rows() const;
   void add(const PackUnit& unit, uint64_t unit_of_step);
+  // The same under an adapter (nn::Context::adapter). The backward pass of a loss adds to each
+  // adapter the gradients that it would get from a pass of its own units alone, bit for bit; the
+  // frozen base is gone through once for all. Throws RunError for units of an adapter that do not
+  // follow each other, or where some have none.
+  void add(const PackUnit& unit, uint64_t unit_of_step, int adapter);
+  // A row with targets by place: target[i] is asked for after the row's token position[i], which
+  // may be named more than once. Without dropout.
+  void add_row(std::span<const int32_t> tokens, std::span<const int64_t> position,
+               std::span<const int64_t> target, int adapter);
   // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
   // targets, in order.
   template <class Of>
   at::Tensor gather(const Of& of) const;
+
+ private:
+  void belong_to(int adapter, int64_t tokens, int64_t targets);
 };
 
 struct PassOptions {
@@ -77,9 +92,12 @@ struct PassOptions {
 
 // What a model's forward takes for the pass, which outlives the backward pass.
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options);
+// What its head takes for the pass.
+models::LogpOptions logp_options(const ForwardPass& pass, const PassOptions& options);
 
 // The model's log-probabilities of the pass's targets [M], and what else is asked for, in the
-// host's memory.
+// host's memory. Throws RunError for several adapters that cannot share a pass
+// (nn::mixes_adapters).
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options);
 

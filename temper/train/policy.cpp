@@ -139,6 +139,7 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
     policy.model->each_parameter(
         [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
+  check_tied_head(config, models::adapts_tied_head(*policy.model));
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
   if (!policy.lora && mesh.fsdp->size() == 1)
     for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
@@ -169,6 +170,12 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
 }
 
 }  // namespace
+
+void check_tied_head(const RunConfig& config, bool adapted) {
+  config.require(config.mesh.fsdp == 1 || !adapted, "adapter.target_modules",
+                 "lm_head of a model whose head is tied to its embeddings does not train where "
+                 "ranks share out the weights; leave lm_head out, or set mesh.fsdp: 1");
+}
 
 ops::Arithmetic arithmetic_of(const RunConfig& config) {
   return config.model.arithmetic == models::ModelSection::Arithmetic::kFast

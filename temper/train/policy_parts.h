@@ -10,5 +10,8 @@ models::Storage policy_storage(const RunConfig& config);
 // Adds the adapter to go on from (adapter.path); the config then says what it is. Throws
 // ConfigError where a written key disagrees with it.
 models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config);
+// `adapted`: the adapter is on a head whose weight is the embedding's. Throws ConfigError where
+// ranks share out that weight: a unit passes on gradients of its own parameters alone.
+void check_tied_head(const RunConfig& config, bool adapted);
 
 }  // namespace temper::train

@@ -70,6 +70,9 @@ check bad.json 2 sft $sft model.path=cut && has bad.json weights fail && has bad
 echo '{"input_ids": [1, 999]}' > wrong.jsonl
 check bad.json 2 sft $sft data.train=wrong.jsonl && has bad.json data.train fail "wrong.jsonl:1"
 check bad.json 2 sft $sft adapter.method=lora adapter.target_modules=[q_prj] && has bad.json adapter fail q_prj
+tied="adapter.method=lora adapter.target_modules=[q_proj,lm_head]"
+check some.json 0 sft $sft $tied --nproc 2 mesh.data=2 && has some.json adapter pass
+check bad.json 2 sft $sft $tied --nproc 2 mesh.fsdp=2 && has bad.json adapter fail "leave lm_head out"
 check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
 check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
 for end in "7, 2" "8, 2" 2; do echo "{\"input_ids\": [5, 6, $end], \"labels\": [-100, -100, $end]}"; done > ends.jsonl

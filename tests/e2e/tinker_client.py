@@ -234,14 +234,15 @@ def order():
 
 
 def together():
-    """Two clients at once get each what it would have alone, while a third samples."""
+    """Four clients at once, which share passes, get each what it would have alone, while a fifth samples."""
     one = session()
-    alone = [train(create(one, i, rank=2 + i, seed=i), [ROW, OTHER][i:i + 1], 4) for i in range(2)]
-    models = [create(one, 2 + i, rank=2 + i, seed=i) for i in range(2)]
+    rows = [[ROW], [OTHER], [ROW, OTHER], [OTHER, OTHER, ROW]]
+    alone = [train(create(one, i, rank=2 + i, seed=i), rows[i], 4) for i in range(4)]
+    models = [create(one, 4 + i, rank=2 + i, seed=i) for i in range(4)]
     base = call("create_sampling_session", {"session_id": one, "sampling_session_seq_id": 0, "base_model": "model"})["sampling_session_id"]
     quiet = sample(base, 0, [3, 4], 4, 20)[1]
-    found, samples = [None, None], []
-    threads = [threading.Thread(target=lambda i=i: found.__setitem__(i, train(models[i], [ROW, OTHER][i:i + 1], 4))) for i in range(2)]
+    found, samples = [None] * 4, []
+    threads = [threading.Thread(target=lambda i=i: found.__setitem__(i, train(models[i], rows[i], 4))) for i in range(4)]
     for t in threads:
         t.start()
     for i in range(5):

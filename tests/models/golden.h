@@ -70,7 +70,7 @@ inline at::Tensor log_probabilities(models::CausalLM& model, const Sequences& se
     }
   }
   const at::Tensor hidden = model.forward({.forest = forest, .adapter = adapter});
-  return model.token_logp(hidden, rows, target, 1, false, false, adapter).logp;
+  return model.token_logp(hidden, rows, target, {.adapter = adapter}).logp;
 }
 
 // The largest of all elements.

@@ -56,7 +56,7 @@ Pass pass(models::CausalLM& model, bool recompute, bool some_rows, int adapter =
   CHECK((context.rows != nullptr) == some_rows);
   Pass out;
   const at::Tensor hidden = model.forward(context);
-  out.logp = model.token_logp(hidden, rows, target, 1, false, false, adapter).logp;
+  out.logp = model.token_logp(hidden, rows, target, {.adapter = adapter}).logp;
   const at::Tensor weights = at::linspace(0.5, 1.5, out.logp.numel());
   (out.logp * weights).sum().backward();
   model.each_parameter([&](const std::string& name, nn::Parameter& p) {
@@ -124,7 +124,7 @@ TEST_CASE("a frozen copy of an adapter computes what the adapter did, whatever b
     auto forest = std::make_shared<Forest>();
     forest->add_root(std::vector<int32_t>{3, 4, 5, 6});
     const at::Tensor hidden = model->forward({.forest = forest, .adapter = adapter});
-    return model->token_logp(hidden, {0, 1, 2}, {4, 5, 6}, 1, false, false, adapter).logp;
+    return model->token_logp(hidden, {0, 1, 2}, {4, 5, 6}, {.adapter = adapter}).logp;
   };
   const int index = models::freeze_adapter_copy(*model);
   const at::Tensor before = logp(0), base = logp(-1);

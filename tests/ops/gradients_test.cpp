@@ -560,6 +560,41 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
       }
 }
 
+// Rows of several adapters of different ranks, and rows of none.
+TEST_CASE("layers that some rows go through, and what they add to these rows") {
+  const at::Tensor x = draw({7, 5}, 1), norm = draw({5}, 2), base = draw({4, 5}, 3),
+                   bias = draw({4}, 4);
+  const Tensors low{draw({2, 5}, 5), draw({3, 5}, 6)}, up{draw({4, 2}, 7), draw({4, 3}, 8)};
+  const RowRange rows[] = {{0, 3}, {4, 7}};
+  const auto adapted = [&](const Tensors& t) {
+    const Tensors y = linear(LinearInput::rms_norm(t[0], t[1], 1e-2),
+                             {{t[2], t[3]}, {t[4], {}, rows[0]}, {t[5], {}, rows[1]}});
+    const auto raised = [&](size_t i) {
+      return linear(LinearInput::plain(y[1 + i]), {{t[6 + i], {}}})[0];
+    };
+    return Tensors{add_scaled_rows(y[0], {{raised(0), rows[0], 0.7}, {raised(1), rows[1], 1}})};
+  };
+  const Tensors inputs{x, norm, base, bias, low[0], low[1], up[0], up[1]};
+  check_gradients(adapted, inputs);
+  const at::Tensor h = materialize(LinearInput::rms_norm(x, norm, 1e-2));
+  at::Tensor expected = h.matmul(base.t()) + bias;
+  expected.narrow(0, 0, 3) += 0.7 * h.narrow(0, 0, 3).matmul(low[0].t()).matmul(up[0].t());
+  expected.narrow(0, 4, 3) += h.narrow(0, 4, 3).matmul(low[1].t()).matmul(up[1].t());
+  CHECK(at::allclose(adapted(inputs)[0], expected, 0, 1e-13));
+  CHECK_THROWS_AS(linear(LinearInput::plain(x), {{base, {}, {4, 8}}}), RunError);
+  CHECK_THROWS_AS(add_scaled_rows(x, {{x, {0, 3}}}), RunError);
+}
+
+// A layer of some rows alone comes first: the others' gradient begins at zero.
+TEST_CASE("layers of which none has all rows") {
+  const at::Tensor x = draw({5, 3}, 1), a = draw({2, 3}, 2), b = draw({2, 3}, 3);
+  check_gradients(
+      [](const Tensors& t) {
+        return linear(LinearInput::plain(t[0]), {{t[1], {}, {3, 5}}, {t[2], {}, {1, 4}}});
+      },
+      {x, a, b});
+}
+
 // By the definition: logits are scale (hidden weightᵀ + s low upᵀ).
 TEST_CASE("log-probabilities of a head with an adapter") {
   const at::Tensor hidden = draw({5, 6}, 1), weight = draw({11, 6}, 2), low = draw({5, 3}, 3),
@@ -570,7 +605,7 @@ TEST_CASE("log-probabilities of a head with an adapter") {
     const HeadSpec spec{
         .scale = 0.8, .soft_cap = cap, .temperature = 0.6, .entropy = true, .log_sum_exp = true};
     const auto ours = [&](const Tensors& t) {
-      const TokenLogp y = token_logp(spec, t[0], t[1], target, nullptr, {t[2], t[3], 1.3});
+      const TokenLogp y = token_logp(spec, t[0], t[1], target, nullptr, {{t[2], t[3], 1.3}});
       return Tensors{y.logp, y.entropy, y.log_sum_exp};
     };
     at::Tensor x = 0.8 * (hidden.matmul(weight.t()) + 1.3 * low.matmul(up.t()));
@@ -582,6 +617,27 @@ TEST_CASE("log-probabilities of a head with an adapter") {
   }
 }
 
+TEST_CASE("log-probabilities of a head with adapters of some rows each") {
+  const at::Tensor hidden = draw({6, 6}, 1), weight = draw({11, 6}, 2), low = draw({2, 3}, 3),
+                   up = draw({11, 3}, 4), other_low = draw({3, 2}, 5), other_up = draw({11, 2}, 6);
+  const std::vector<int64_t> target{3, 0, 10, 3, 7, 7};
+  const HeadSpec spec{.soft_cap = 1.7, .entropy = true};
+  const auto ours = [&](const Tensors& t) {
+    const TokenLogp y =
+        token_logp(spec, t[0], t[1], target, nullptr, {{t[2], t[3], 1.3}, {t[4], t[5], 0.4, 3}});
+    return Tensors{y.logp, y.entropy};
+  };
+  at::Tensor x = hidden.matmul(weight.t());
+  x.narrow(0, 0, 2) += 1.3 * low.matmul(up.t());
+  x.narrow(0, 3, 3) += 0.4 * other_low.matmul(other_up.t());
+  const at::Tensor logp = (1.7 * (x / 1.7).tanh()).log_softmax(1);
+  const Tensors inputs{hidden, weight, low, up, other_low, other_up};
+  CHECK(at::allclose(ours(inputs)[0], logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), 0,
+                     1e-13));
+  check_gradients(ours, inputs);
+  CHECK_THROWS_AS(token_logp(spec, hidden, weight, target, nullptr, {{low, up, 1, 5}}), RunError);
+}
+
 TEST_CASE("a head's adapter over many chunks") {
   constexpr int64_t rows = 600, vocabulary = 5003;
   const at::Tensor hidden = draw({rows, 7}, 1), weight = draw({vocabulary, 7}, 2, 3),
@@ -591,7 +647,7 @@ TEST_CASE("a head's adapter over many chunks") {
   const at::Tensor index = at::tensor(target).unsqueeze(1);
   const Tensors found = analytic(
       [&](const Tensors& t) {
-        return Tensors{token_logp({}, t[0], t[1], target, nullptr, {t[2], t[3], 0.7}).logp};
+        return Tensors{token_logp({}, t[0], t[1], target, nullptr, {{t[2], t[3], 0.7}}).logp};
       },
       {hidden, weight, low, up});
   const Tensors expected = analytic(

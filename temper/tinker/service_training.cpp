@@ -1,0 +1,87 @@
+// What trains a model: forward passes, backward passes, steps of its optimizer.
+#include "temper/base/error.h"
+#include "temper/serve/asked.h"
+#include "temper/tinker/digest.h"
+#include "temper/tinker/service.h"
+#include "temper/tinker/service_fields.h"
+
+namespace temper::tinker {
+namespace {
+
+using serve::Members;
+
+AdamFields read_adam(Members& members) {
+  const Json* params = members.find("adam_params");
+  if (!params) params = members.find("optim_params");
+  if (members.find("optimizer_params"))
+    throw DataError("`optimizer_params`: this server's models step with AdamW; send adam_params");
+  if (!params || !params->is_object())
+    serve::wrong("adam_params", params ? *params : Json(), "an object");
+  Members fields(*params);
+  AdamFields adam;
+  fields.number("learning_rate", adam.learning_rate, 0, 1e6, false, "a number from 0 on");
+  fields.number("beta1", adam.beta1, 0, 1, false, "a number from 0 to below 1");
+  fields.number("beta2", adam.beta2, 0, 1, false, "a number from 0 to below 1");
+  check<DataError>(adam.beta1 < 1 && adam.beta2 < 1, "`beta1`, `beta2`: expected less than 1");
+  fields.number("eps", adam.eps, 0, 1e6, false, "a number from 0 on");
+  fields.number("weight_decay", adam.weight_decay, 0, 1e6, false, "a number from 0 on");
+  fields.number("grad_clip_norm", adam.grad_clip_norm, 0, 1e30, false,
+                "a number from 0 on; 0: no clipping");
+  return adam;
+}
+
+}  // namespace
+
+Json Service::forward_backward(ForwardBackwardRequest request) {
+  const std::string digest = digest_of(request), model_id = request.model_id;
+  const std::optional<int64_t> seq =
+      request.seq_id != 0 ? std::optional(request.seq_id) : std::nullopt;
+  int64_t bytes = 0;
+  for (const WireDatum& datum : request.data) {
+    bytes += static_cast<int64_t>(datum.tokens.size() * sizeof(int32_t));
+    for (const auto& [name, tensor] : datum.inputs)
+      bytes += static_cast<int64_t>(tensor.size()) * 24;  // as a target
+  }
+  const auto batch = std::make_shared<LossBatch>();
+  const auto validate = [&] {
+    *batch = check_batch(std::move(request),
+                         {model_.vocab_size, options_.most_positions, most_trained_});
+  };
+  return enqueue(model_id, seq, digest, bytes, validate,
+                 [&](const ModelPointer& model, const std::string& future) {
+                   const auto running = std::make_shared<std::unique_ptr<ForwardBackward>>();
+                   Job job;
+                   job.passes = [=, this] {
+                     if (!*running)
+                       *running = std::make_unique<ForwardBackward>(
+                           model_, *model->adapter, std::move(*batch), options_.pass_tokens);
+                     return running->get();
+                   };
+                   job.step = [=, this] {
+                     if (!(*running)->done()) return false;
+                     futures_.resolve(future, (*running)->result(), true);
+                     return true;
+                   };
+                   return job;
+                 });
+}
+
+Json Service::optim_step(const Json& body) {
+  Members members(body);
+  AdamFields adam;
+  return enqueue(
+      members.text("model_id"), seq_of(members), digest_of("optim_step", body), 0,
+      [&] { adam = read_adam(members); },
+      [&](const ModelPointer& model, const std::string& future) {
+        return Job{.step = [=, this] {
+          const double norm = model->adapter->step(adam);
+          futures_.resolve(
+              future,
+              dump_json(
+                  Json{{"metrics", {{"grad_norm", norm}, {"learning_rate", adam.learning_rate}}}}));
+          return true;
+        }};
+      });
+}
+
+}  // namespace temper::tinker
