@@ -61,8 +61,9 @@ void Export::declare(CLI::App& app) {
   app.add_option(
          "--storage", storage,
          "merge into the weights as quantized to this format, which a run with the same "
-         "model.storage used: float32, bfloat16, int8 or nf4; default: the original weights")
-      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
+         "model.storage used: float32, bfloat16, int8, nf4 or mxfp4 (the values of the original "
+         "weights); default: the original weights")
+      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4", "mxfp4"}));
 }
 
 // Compares the written tensors with the merged weights, rounded once, which are made again one by

@@ -275,7 +275,7 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   app.add_option(
          "--arithmetic", arithmetic,
          "matrix products with bfloat16 weights: exact, or fast, which also rounds activations to "
-         "bfloat16; int8 and nf4 weights are multiplied exactly; default: exact on the CPU, fast "
+         "bfloat16; quantized weights are multiplied exactly; default: exact on the CPU, fast "
          "elsewhere")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
@@ -305,8 +305,9 @@ void add_storage(CLI::App& app, std::string& storage) {
   app.add_option(
          "--storage", storage,
          "storage format of weights: float32 or bfloat16 (all), int8 or nf4 (the blocks' linear "
-         "layers; the rest follows --dtype); default: --dtype")
-      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
+         "layers), mxfp4 (experts that the files hold in it); the rest follows --dtype; default: "
+         "--dtype")
+      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4", "mxfp4"}));
 }
 
 models::Storage kept_as(const std::string& dtype, const std::string& storage,

@@ -42,7 +42,7 @@ double reading_rows(models::CausalLM& model) {
     if (format == ops::WeightFormat::kBFloat16 || format == ops::WeightFormat::kInt8)
       narrow += count;
   });
-  return 2 * narrow > all ? 4 : 8;  // unpacking NF4 takes as long as reading float32
+  return 2 * narrow > all ? 4 : 8;  // unpacking four bits takes as long as reading float32
 }
 
 double Speculation::expected(const Sequence& sequence, DraftEvidence evidence) const {

@@ -229,9 +229,10 @@ SafetensorsMetadata base_format(nn::Module& model) {
   model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
     found[kBaseDtype] = ops::name_of(embedding.weight.format());
   }});
-  for (const Target& t : linear_layers(model)) {
-    found[kBaseStorage] = ops::name_of(t.layer->weight.format());
-    break;
+  for (const Target& t : linear_layers(model)) {  // mxfp4 is of experts alone
+    const ops::WeightFormat format = t.layer->weight.format();
+    if (!found.contains(kBaseStorage) || format == ops::WeightFormat::kMxFp4)
+      found[kBaseStorage] = ops::name_of(format);
   }
   return found;
 }

@@ -98,7 +98,8 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
                    absmax = take(tensors, name + ".absmax", where);
   const std::vector<float> map =
       floats(take(tensors, name + ".quant_map", where), name + ".quant_map", where);
-  check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(), kernels::nf4_values()),
+  check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(),
+                                                  kernels::four_bit_values(kernels::Code::kNf4)),
                    where, ": `", name, ".quant_map` is not NF4's");
   const size_t count = static_cast<size_t>(out * in);
   check<DataError>(codes.num_bytes == (count + 1) / 2, where, ": `", name, "` has ",

@@ -40,6 +40,12 @@ void set_from_view(nn::Parameter& parameter, const TensorView& view);
 struct Nf4Tensor;
 void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor);
 
+// Sets a parameter from a tensor in MXFP4 (mxfp4.h), as it lies. Throws DataError.
+void set_from_mxfp4(nn::Parameter& parameter, const TensorView& view);
+// Throws ConfigError where such tensors are to stay as they are, and there are none.
+struct Storage;
+void check_mxfp4(const CheckpointTensors& from, const Storage& storage);
+
 // The head of a reward model or critic.
 inline constexpr const char* kScoreWeight = "score.weight";
 // Throws ConfigError where it has another number of labels than one.

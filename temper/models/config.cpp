@@ -5,8 +5,8 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
-                                                                         "int8", "nf4"};
+inline constexpr std::array enum_names<models::ModelSection::Storage> = {
+    "float32", "bfloat16", "int8", "nf4", "mxfp4"};
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast"};
 template <>
@@ -26,7 +26,7 @@ void ModelSection::fields(Fields& f) {
   f.add(
       "arithmetic", arithmetic,
       "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
-      "rounded to bfloat16 (fast); sums are float32; int8 and nf4 weights are multiplied exactly");
+      "rounded to bfloat16 (fast); sums are float32; quantized weights are multiplied exactly");
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "
@@ -39,11 +39,14 @@ void ModelSection::fields(Fields& f) {
       one_of({"auto", "native", "aten"}));
   f.add("storage", storage,
         "storage format of the policy's frozen weights; a reference model or teacher of its own "
-        "follows dtype; int8 and nf4 apply to the blocks' linear layers, the rest "
-        "follows dtype; null: dtype, or nf4 under qlora");
+        "follows dtype; int8 and nf4 apply to the blocks' linear layers, mxfp4 keeps experts that "
+        "their files hold in it (gpt-oss), and the rest follows dtype; null: dtype, or nf4 under "
+        "qlora");
 }
 void AdapterSection::fields(Fields& f) {
-  f.add("method", method, "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (NF4)");
+  f.add("method", method,
+        "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (NF4, or model.storage: "
+        "mxfp4)");
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());

@@ -14,7 +14,7 @@ namespace temper::models {
 
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
-  enum class Storage { kFloat32, kBfloat16, kInt8, kNf4 };
+  enum class Storage { kFloat32, kBfloat16, kInt8, kNf4, kMxFp4 };
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice

@@ -10,8 +10,10 @@
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapter_parts.h"
+#include "temper/models/checkpoint_tensors.h"
 #include "temper/models/load.h"
 #include "temper/models/model.h"
+#include "temper/models/mxfp4.h"
 
 namespace temper::models {
 
@@ -94,6 +96,10 @@ std::optional<std::string> find_adapter_base(const std::string& directory) {
   return resolve_model_path(*base, adapter_text(directory, "revision").value_or(""));
 }
 
+bool holds_mxfp4(const std::string& directory) {
+  return hold_mxfp4(open_checkpoint(directory).tensors);
+}
+
 bool has_scalar_head(const std::string& directory, const std::string& adapter) {
   if (read_weights(directory).contains("score.weight")) return true;
   const std::string weights = adapter + "/adapter_model.safetensors";
@@ -109,7 +115,8 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
   const SafetensorsMetadata said = read_safetensors_metadata(path);
   const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
   if (dtype == said.end() || storage == said.end()) return {};
-  constexpr std::array<std::string_view, 4> known = {"float32", "bfloat16", "int8", "nf4"};
+  constexpr std::array<std::string_view, 5> known = {"float32", "bfloat16", "int8", "nf4",
+                                                     "mxfp4"};
   if (std::find(known.begin(), known.end(), storage->second) == known.end() ||
       std::find(known.begin(), known.begin() + 2, dtype->second) == known.begin() + 2)
     return {};
@@ -124,6 +131,7 @@ Storage storage_of(const BaseFormat& format) {
     kept.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
   if (format.storage == "int8") kept.blocks = Format::kInt8;
   if (format.storage == "nf4") kept.blocks = Format::kNf4;
+  if (format.storage == "mxfp4") kept.blocks = Format::kMxFp4;
   return kept;
 }
 

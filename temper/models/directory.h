@@ -29,7 +29,8 @@ std::optional<std::string> find_adapter_base(const std::string& directory);
 // `base_storage` of its adapter_model.safetensors, as model.dtype and model.storage name them.
 struct BaseFormat {
   std::string dtype;    // float32 or bfloat16
-  std::string storage;  // of the blocks' linear layers: float32, bfloat16, int8 or nf4
+  std::string storage;  // of the blocks' linear layers: float32, bfloat16, int8, nf4 or mxfp4
+  // Whether the weights were other numbers than the files'; mxfp4 keeps those.
   bool is_quantized() const { return storage == "int8" || storage == "nf4"; }
 };
 // None where the file does not say. Throws DataError where it is no safetensors file.
@@ -37,6 +38,10 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory);
 // The storage in which such weights are loaded; an empty storage or dtype means float32 or the
 // dtype's own.
 Storage storage_of(const BaseFormat& format);
+
+// Whether weight files hold tensors in MXFP4. Throws what load_model would for files that cannot be
+// read.
+bool holds_mxfp4(const std::string& directory);
 
 // Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no
 // adapter.

@@ -13,6 +13,7 @@
 #include "temper/models/bitsandbytes.h"
 #include "temper/models/check_weights.h"
 #include "temper/models/checkpoint_tensors.h"
+#include "temper/models/mxfp4.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
@@ -35,10 +36,10 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 // Throws DataError that names the directory and the tensor.
-void set_named(nn::Parameter& parameter, const TensorView& view, const std::string& name,
-               const std::string& directory) {
+void set_named(nn::Parameter& parameter, const TensorView& view, bool as_mxfp4,
+               const std::string& name, const std::string& directory) {
   try {
-    set_from_view(parameter, view);
+    as_mxfp4 ? set_from_mxfp4(parameter, view) : set_from_view(parameter, view);
   } catch (const DataError& e) {
     throw DataError(temper::str(directory, ": `", name, "`: ", e.what()));
   }
@@ -76,6 +77,16 @@ void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor) {
     parameter.set_value(ops::read(ops::Weight(tensor.weight())));
 }
 
+void set_from_mxfp4(nn::Parameter& parameter, const TensorView& view) {
+  parameter.set_codes(mxfp4_weight(view, parameter.device()));
+}
+
+void check_mxfp4(const CheckpointTensors& from, const Storage& storage) {
+  check<ConfigError>(storage.blocks != ops::WeightFormat::kMxFp4 || hold_mxfp4(from.tensors),
+                     from.directory, ": holds no weights in MXFP4, which the storage mxfp4 (",
+                     "--storage, model.storage) keeps as they lie; choose nf4, int8 or bfloat16");
+}
+
 std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
   return temper::str(at::IntArrayRef(found), ", expected ",
                      at::IntArrayRef(parameter.whole_shape()));
@@ -86,13 +97,14 @@ namespace {
 // Gives parameters their tensors.
 class Filling {
  public:
-  Filling(CheckpointTensors& from, const Storage& storage, bool cache) : from_(from) {
+  Filling(CheckpointTensors& from, const Storage& storage, bool cache)
+      : from_(from), keeps_mxfp4_(storage.blocks == ops::WeightFormat::kMxFp4) {
+    check_mxfp4(from, storage);
     for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
     if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     // The cache's codes are as native kernels read them.
     if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
-    const bool nf4 = *storage.blocks == ops::WeightFormat::kNf4;
-    cache_.emplace(from.files, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8);
+    cache_.emplace(from.files, ops::code_of(*storage.blocks));
     cached_ = cache_->read();
   }
 
@@ -111,7 +123,8 @@ class Filling {
     const TensorView view = std::move(tensors.at(name));
     tensors.erase(name);
     if (view.shape != parameter.whole_shape()) return shape_mismatch(view.shape, parameter);
-    if (!ops::is_quantized(parameter.format())) {
+    const bool as_mxfp4 = keeps_mxfp4_ && is_mxfp4(view) && !parameter.is_elsewhere();
+    if (!as_mxfp4 && !ops::is_quantized(parameter.format())) {
       set_from_view(parameter, view);
       return "";
     }
@@ -120,7 +133,7 @@ class Filling {
         found->second->width == parameter.shape()[1]) {
       parameter.set_codes(found->second);
     } else {
-      set_named(parameter, view, name, from_.directory);
+      set_named(parameter, view, as_mxfp4, name, from_.directory);
       made_[name] = parameter.stored().quantized;
     }
     return "";
@@ -135,6 +148,7 @@ class Filling {
 
  private:
   CheckpointTensors& from_;
+  bool keeps_mxfp4_;
   std::set<std::string> nf4_;  // weights that bitsandbytes quantized
   std::optional<WeightCache> cache_;
   QuantizedWeights cached_, made_;

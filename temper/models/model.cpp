@@ -30,12 +30,14 @@ void set_storage(nn::Module& model, const Storage& storage) {
     weight.set_format(format);
     weight.set_arithmetic(storage.arithmetic);
   };
+  // Which files hold MXFP4 is known when they are read.
+  const bool as_files = storage.blocks == ops::WeightFormat::kMxFp4;
+  const ops::WeightFormat blocks =
+      as_files ? storage.weights : storage.blocks.value_or(storage.weights);
   model.visit(
       {.linear =
            [&](const std::string& path, nn::Linear& layer) {
-             const bool in_block = path != kScorePath;
-             keep(layer.weight,
-                  in_block ? storage.blocks.value_or(storage.weights) : storage.weights);
+             keep(layer.weight, path != kScorePath ? blocks : storage.weights);
            },
        .lm_head = [&](const std::string&, nn::LmHead& head) { keep(head.weight, storage.weights); },
        .embedding = [&](const std::string&,

@@ -93,7 +93,8 @@ inline constexpr const char* kScorePath = "score";
 // How a model's weights are kept (norms, biases and adapters in float32), and what it rounds.
 struct Storage {
   ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
-  // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
+  // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another. kMxFp4: of
+  // those that the files hold in it; the others are as `weights`.
   std::optional<ops::WeightFormat> blocks;
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
   // Attention rounds keys and values to it, in every forward pass.

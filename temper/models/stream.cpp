@@ -10,6 +10,7 @@
 #include "temper/models/adapter_parts.h"
 #include "temper/models/bitsandbytes.h"
 #include "temper/models/init.h"
+#include "temper/models/mxfp4.h"
 #include "temper/models/tensors.h"
 #include "temper/nn/unit.h"
 
@@ -29,8 +30,7 @@ void take_value_away(nn::Parameter& parameter) {
         parameter.shape(),
         parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat));
   auto empty = std::make_shared<ops::QuantizedWeight>();
-  empty->code =
-      parameter.format() == ops::WeightFormat::kNf4 ? kernels::Code::kNf4 : kernels::Code::kInt8;
+  empty->code = ops::code_of(parameter.format());
   empty->rows = parameter.shape()[0];
   empty->width = parameter.shape()[1];
   parameter.set_codes(std::move(empty));
@@ -41,11 +41,13 @@ void take_value_away(nn::Parameter& parameter) {
 // The source of a parameter's value.
 class WeightStream::Source {
  public:
-  Source(std::string directory, std::string name, TensorMap tensors, ops::WeightFormat format)
+  Source(std::string directory, std::string name, TensorMap tensors, ops::WeightFormat format,
+         bool keeps_mxfp4)
       : directory_(std::move(directory)),
         name_(std::move(name)),
         tensors_(std::move(tensors)),
         nf4_(!bitsandbytes_weights(tensors_).empty()),
+        as_mxfp4_(keeps_mxfp4 && is_mxfp4(tensors_.at(name_))),
         format_(format) {}
 
   std::vector<int64_t> shape() const {
@@ -59,6 +61,8 @@ class WeightStream::Source {
       if (nf4_) {
         TensorMap copy = tensors_;
         set_from_nf4(parameter, take_bitsandbytes(copy, name_, directory_));
+      } else if (as_mxfp4_) {
+        set_from_mxfp4(parameter, tensors_.at(name_));
       } else {
         set_from_view(parameter, tensors_.at(name_));
       }
@@ -84,8 +88,8 @@ class WeightStream::Source {
  private:
   std::string directory_, name_;
   TensorMap tensors_;  // the parameter's tensor, with those that bitsandbytes stores beside it
-  bool nf4_;
-  ops::WeightFormat format_;
+  bool nf4_, as_mxfp4_;
+  ops::WeightFormat format_;  // but for MXFP4
 };
 
 class WeightStream::StreamedUnit : public nn::ShardUnit {
@@ -138,6 +142,8 @@ WeightStream::WeightStream(Model& model, const std::string& directory, const Sto
                            const std::function<void(nn::Parameter&)>& absent)
     : model_(model) {
   CheckpointTensors checkpoint = open_checkpoint(directory);
+  check_mxfp4(checkpoint, storage);
+  const bool keeps_mxfp4 = storage.blocks == ops::WeightFormat::kMxFp4;
   if (!optional.empty()) check_one_label(checkpoint);
   set_storage(model, storage);
   std::set<const nn::Parameter*> of_units;
@@ -162,8 +168,8 @@ WeightStream::WeightStream(Model& model, const std::string& directory, const Sto
            it != checkpoint.tensors.end() && it->first.starts_with(name); ++it)
         own.insert(*it);
     for (const auto& [of_it, view] : own) checkpoint.tensors.erase(of_it);
-    const auto source =
-        std::make_shared<const Source>(directory, name, std::move(own), parameter.format());
+    const auto source = std::make_shared<const Source>(directory, name, std::move(own),
+                                                       parameter.format(), keeps_mxfp4);
     const std::vector<int64_t> shape = source->shape();
     if (shape != parameter.whole_shape()) return shape_mismatch(shape, parameter);
     if (of_units.contains(&parameter)) {

@@ -5,11 +5,8 @@
 namespace temper::nn {
 
 void StoredValue::set(const at::Tensor& value) {
-  if (ops::is_quantized(format_)) {
-    const bool nf4 = format_ == ops::WeightFormat::kNf4;
-    return set_codes(
-        ops::quantize(value, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8, device_));
-  }
+  if (ops::is_quantized(format_))
+    return set_codes(ops::quantize(value, ops::code_of(format_), device_));
   codes_.reset();
   const at::ScalarType kept = format_ == ops::WeightFormat::kBFloat16 ? at::kBFloat16
                               : value.scalar_type() == at::kDouble    ? at::kDouble

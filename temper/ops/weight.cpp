@@ -31,11 +31,20 @@ const char* name_of(WeightFormat format) {
       return "int8";
     case WeightFormat::kNf4:
       return "nf4";
+    case WeightFormat::kMxFp4:
+      return "mxfp4";
   }
   return "";
 }
 
-WeightFormat QuantizedWeight::format() const {
+Code code_of(WeightFormat format) {
+  check(is_quantized(format), name_of(format), " has no codes");
+  if (format == WeightFormat::kMxFp4) return Code::kMxFp4;
+  return format == WeightFormat::kNf4 ? Code::kNf4 : Code::kInt8;
+}
+
+WeightFormat format_of(Code code) {
+  if (code == Code::kMxFp4) return WeightFormat::kMxFp4;
   return code == Code::kNf4 ? WeightFormat::kNf4 : WeightFormat::kInt8;
 }
 
@@ -81,8 +90,6 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
   backend_of(dw).weight_gradient(w, dy, x, dw, accumulate, x_panels);
 }
 
-int64_t nf4_scale_group(int64_t width) { return kernels::scale_group(Code::kNf4, width); }
-
 at::Tensor read(const Weight& w) { return backend_of(w.tensor()).read(w); }
 
 std::shared_ptr<const QuantizedWeight> from_codes(Code code, int64_t out, int64_t in,
@@ -93,6 +100,7 @@ std::shared_ptr<const QuantizedWeight> from_codes(Code code, int64_t out, int64_
 
 std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, Code code,
                                                 at::Device device) {
+  check(code != Code::kMxFp4, "mxfp4 weights are those of files; no others are converted to it");
   const at::Tensor x = values.detach().to(at::kCPU, at::kFloat).contiguous();
   const int64_t out = x.size(0), in = x.size(1);
   const float* data = x.const_data_ptr<float>();

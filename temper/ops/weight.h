@@ -18,6 +18,7 @@ enum class WeightFormat {
   kBFloat16,         // this and what follows is frozen: it has no gradient
   kInt8,             // temper/ops/cpu/quantized.h
   kNf4,
+  kMxFp4,  // of files that hold it: nothing is converted to it
 };
 const char* name_of(WeightFormat format);
 
@@ -27,15 +28,18 @@ const char* name_of(WeightFormat format);
 enum class Arithmetic { kExact, kFast };
 
 inline bool is_quantized(WeightFormat f) {
-  return f == WeightFormat::kInt8 || f == WeightFormat::kNf4;
+  return f == WeightFormat::kInt8 || f == WeightFormat::kNf4 || f == WeightFormat::kMxFp4;
 }
+// The code of a format that is quantized, and back.
+kernels::Code code_of(WeightFormat format);
+WeightFormat format_of(kernels::Code code);
 
 // Codes and scales of a matrix. They never change, so that copies share them.
 struct QuantizedWeight {
   enum class Layout {
     kPanels,  // native: as packed for this machine (kernels::QuantizedMatrix)
-    kRows,  // aten: row-major; int8 codes [out, in] with scales [out]; nf4 codes two to a byte, the
-            // first in the high half, [ceil(out in / 2)], with scales of blocks of 64 values
+    kRows,  // aten: row-major; int8 codes [out, in] with scales [out]; codes of four bits two to a
+            // byte, the first in the high half, [ceil(out in / 2)], with scales of blocks
   };
   kernels::Code code = kernels::Code::kNf4;
   int64_t rows = 0, width = 0;
@@ -43,7 +47,7 @@ struct QuantizedWeight {
   at::Tensor scales;  // float32
   Layout layout = Layout::kPanels;
 
-  WeightFormat format() const;
+  WeightFormat format() const { return format_of(code); }
 };
 
 // [out, in]. A tensor is a weight of the format that its dtype says.
@@ -84,19 +88,15 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
                      bool accumulate, const at::Tensor& x_panels = {});
 at::Tensor pack_input(const Weight& w, const at::Tensor& x);
 
-// How many values of a row of nf4 codes share a scale as this machine keeps them: 64 where 64
-// divides the width.
-int64_t nf4_scale_group(int64_t width);
-
 // The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
 at::Tensor read(const Weight& w);
 
-// Codes of float32 values [out, in]; nf4's scales are quantized, too (double quantization). Throws
-// DataError where a value is not finite.
+// Codes of float32 values [out, in], int8 or nf4, whose scales are quantized, too (double
+// quantization). Throws DataError where a value is not finite.
 std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code,
                                                 at::Device device = at::kCPU);
-// Makes a weight of given codes and scales: one code a byte [out * in], nf4's scales by blocks of
-// 64 values, int8's by rows.
+// Makes a weight of given codes and scales: one code a byte [out * in], scales by blocks of 64
+// values (nf4) or 32 (mxfp4), int8's by rows.
 std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
                                                   const uint8_t* row_major, const float* scale,
                                                   at::Device device = at::kCPU);

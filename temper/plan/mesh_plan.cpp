@@ -23,12 +23,9 @@ double as_double(int64_t x) { return static_cast<double>(x); }
 // is gathered for the head as well.
 double gathered_bytes(const RunShape& run, const Ranks& ranks, const Machine& machine) {
   double bytes = 0;
-  const models::Storage& kept = run.policy.storage;
   for (const ShapedTensor& t : run.policy.shape.tensors) {
     if (t.unit < 0) continue;
-    const auto format = !t.matrix    ? ops::WeightFormat::kFloat32
-                        : t.in_block ? kept.blocks.value_or(kept.weights)
-                                     : kept.weights;
+    const ops::WeightFormat format = format_of(run.policy, t);
     const double width = ops::is_quantized(format)                ? 0.5625
                          : format == ops::WeightFormat::kBFloat16 ? 2
                                                                   : as_double(machine.number_bytes);

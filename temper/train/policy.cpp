@@ -78,6 +78,27 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   return found;
 }
 
+namespace {
+
+// MXFP4 is never made, and never made into something else unless that was asked for.
+void check_mxfp4(const RunConfig& config) {
+  using Storage = models::ModelSection::Storage;
+  const std::string& path = config.model.path;
+  const std::optional<Storage> asked = config.model.storage;
+  const bool qlora = config.adapter.method == models::AdapterSection::Method::kQlora;
+  if (asked == Storage::kMxFp4)
+    config.require(models::holds_mxfp4(path), "model.storage",
+                   "mxfp4 keeps weights as their files hold them, and " + path +
+                       " holds none in MXFP4; choose nf4, int8 or bfloat16");
+  if (qlora && !asked && models::HfConfig::load(path).has("quantization_config"))
+    config.require(!models::holds_mxfp4(path), "model.storage",
+                   "the experts of " + path +
+                       " are in MXFP4, four bits already: choose mxfp4, which keeps them, or nf4, "
+                       "which rounds them again");
+}
+
+}  // namespace
+
 // The format of the base's weights: those that neither train nor were asked for in float32 take
 // less.
 models::Storage policy_storage(const RunConfig& config) {
@@ -96,8 +117,11 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(!asked || frozen || *asked == Storage::kFloat32, "model.storage",
                  "weights that train are kept in float32; other formats are of frozen weights: "
                  "choose adapter.method: lora or qlora");
-  config.require(!asked || !qlora || *asked == Storage::kNf4, "model.storage",
-                 "adapter.method: qlora keeps the weights in nf4; for others choose lora");
+  config.require(!asked || !qlora || *asked == Storage::kNf4 || *asked == Storage::kMxFp4,
+                 "model.storage",
+                 "adapter.method: qlora keeps the weights in nf4, or in mxfp4 where their files "
+                 "do; for others choose lora");
+  check_mxfp4(config);
   models::Storage storage{.arithmetic = arithmetic_of(config), .cache_dtype = config.cache_dtype()};
   config.require(
       storage.arithmetic == ops::Arithmetic::kExact || bfloat16 || asked == Storage::kBfloat16,
@@ -112,6 +136,7 @@ models::Storage policy_storage(const RunConfig& config) {
   if (asked == Storage::kBfloat16) storage.weights = Format::kBFloat16;
   if (asked == Storage::kInt8) storage.blocks = Format::kInt8;
   if (asked == Storage::kNf4 || qlora) storage.blocks = Format::kNf4;
+  if (asked == Storage::kMxFp4) storage.blocks = Format::kMxFp4;
   return storage;
 }
 

@@ -94,58 +94,6 @@ TEST_CASE("stacked experts are read as single ones are") {
   }
 }
 
-// Codes and scales as OCP's Microscaling Formats define them: value = E2M1(code) 2^(scale - 127).
-TEST_CASE("experts in MXFP4 are read as the bfloat16 ones of the same values") {
-  const Directory plain("moe_plain"), quantized("moe_mxfp4");
-  Json config = read_json_file(golden_model("gpt_oss") + "/config.json");
-  config["hidden_size"] = 32;
-  config["intermediate_size"] = 64;
-  write_file_atomic(plain.path + "/config.json", config.dump());
-  config["quantization_config"] = {{"quant_method", "mxfp4"}};
-  write_file_atomic(quantized.path + "/config.json", config.dump());
-  const auto model = models::init_model(models::HfConfig::load(plain.path), 3);
-  models::save_weights(*model, plain.path, at::kFloat);
-  TensorMap values = read_safetensors(plain.path + "/model.safetensors"), codes = values;
-  const at::Tensor e2m1 = at::tensor(
-      {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0});
-  for (const auto& [name, view] : values) {
-    const bool gate_up = name.ends_with("experts.gate_up_proj");
-    if (!gate_up && !name.ends_with("experts.down_proj")) continue;
-    const int64_t experts = view.shape[0], in = view.shape[1], out = view.shape[2];
-    const at::Tensor code = at::randint(0, 16, {experts, out, in / 32, 16, 2}, at::kLong),
-                     scale = at::randint(120, 126, {experts, out, in / 32}, at::kLong);
-    const at::Tensor value =
-        e2m1.index({code}) * (scale - 127).exp2().view({experts, out, -1, 1, 1});
-    codes.erase(name);
-    codes[name + "_blocks"] =
-        models::to_view((code.select(4, 0) + 16 * code.select(4, 1)).to(at::kByte));
-    codes[name + "_scales"] = models::to_view(scale.to(at::kByte));
-    values[name] = models::to_view(
-        value.to(at::kBFloat16).view({experts, out, in}).transpose(1, 2).contiguous());
-  }
-  write_safetensors(plain.path + "/values.safetensors", values);
-  write_safetensors(quantized.path + "/model.safetensors", codes);
-  fs::rename(plain.path + "/values.safetensors", plain.path + "/model.safetensors");
-  const Sequences sequences = sequences_of("gpt_oss");
-  const auto read = models::load_model(quantized.path), expected = models::load_model(plain.path);
-  CHECK(at::equal(log_probabilities(*read, sequences), log_probabilities(*expected, sequences)));
-  CHECK(difference(log_probabilities(*read, sequences), log_probabilities(*model, sequences)) >
-        0.1);
-  // Written as bfloat16's own form.
-  const Directory written("moe_written");
-  models::save_weights(*read, written.path, at::kBFloat16);
-  const TensorMap again = read_safetensors(written.path + "/model.safetensors");
-  for (const auto& [name, view] : values)
-    if (name.find(".experts.") != std::string::npos && view.dtype == DType::kBFloat16)
-      CHECK(at::equal(models::to_tensor(again.at(name), at::kFloat),
-                      models::to_tensor(view, at::kFloat)));
-
-  codes["model.layers.0.mlp.experts.down_proj_scales"] = models::to_view(at::zeros({3}, at::kByte));
-  write_safetensors(quantized.path + "/model.safetensors", codes);
-  CHECK_THROWS_WITH_AS(models::load_model(quantized.path),
-                       doctest::Contains("layers.0.mlp.experts.down_proj_blocks"), ConfigError);
-}
-
 TEST_CASE("weights in FP8 are read as the float32 ones of the same values") {
   const Directory plain("moe_plain"), quantized("moe_fp8");
   copy_config("deepseek_v3", plain.path);

@@ -53,7 +53,7 @@ std::vector<uint8_t> random_codes(kernels::Code code, int64_t count) {
   kernels::Draws draws(21);
   std::vector<uint8_t> codes;
   for (int64_t i = 0; i < count; ++i)
-    codes.push_back(code == kernels::Code::kNf4
+    codes.push_back(kernels::bits_of(code) == 4
                         ? static_cast<uint8_t>(draws.below(16))
                         : static_cast<uint8_t>(static_cast<int8_t>(draws.between(-127, 127))));
   return codes;
@@ -83,7 +83,7 @@ TEST_CASE("aten: a weight's products in every format") {
 
 TEST_CASE("aten: quantized weights have native's values, and their products") {
   using kernels::Code;
-  for (const Code code : {Code::kInt8, Code::kNf4})
+  for (const Code code : {Code::kInt8, Code::kNf4, Code::kMxFp4})
     for (const auto& [out, in] :
          {std::pair<int64_t, int64_t>{7, 33}, {64, 64}, {33, 96}, {5, 192}, {1, 1}}) {
       const std::vector<uint8_t> codes = random_codes(code, out * in);
@@ -105,13 +105,13 @@ TEST_CASE("aten: quantized weights have native's values, and their products") {
 TEST_CASE("aten: a quantized matrix that is dequantized in several parts") {
   const int64_t out = 4100, in = 4097;  // parts begin within a byte and within a block
   const std::vector<uint8_t> codes = random_codes(kernels::Code::kNf4, out * in);
-  const std::vector<float> scales = kernels::Draws(22).floats(out * in / 64 + 1);
+  const std::vector<float> scales = kernels::Draws(22).floats(out * in / 32 + 1);
   const at::Device host(at::kCPU);
-  compare("parts", [&](const Backend& backend) {
-    const Weight w(
-        backend.from_codes(kernels::Code::kNf4, out, in, codes.data(), scales.data(), host));
-    return products_of(backend, w, 2, at::kFloat);
-  });
+  for (const kernels::Code code : {kernels::Code::kNf4, kernels::Code::kMxFp4})
+    compare("parts", [&](const Backend& backend) {
+      const Weight w(backend.from_codes(code, out, in, codes.data(), scales.data(), host));
+      return products_of(backend, w, 2, at::kFloat);
+    });
 }
 
 TEST_CASE("aten: norms and gates with their gradients") {

@@ -18,6 +18,17 @@ struct Layer {
   std::vector<int64_t> offsets;
 };
 
+// Any codes and scales.
+Weight mxfp4_of(int64_t out, int64_t in, uint32_t seed) {
+  kernels::Draws draws(seed);
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < out * in; ++i) codes.push_back(static_cast<uint8_t>(draws.below(16)));
+  for (int64_t i = 0; i < out * in; i += 32)
+    scales.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-7, 0))));
+  return Weight(from_codes(kernels::Code::kMxFp4, out, in, codes.data(), scales.data()));
+}
+
 // Five experts of which one gets no row and one many.
 Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
   Layer layer{{}, {0, 1, 70, 70, 73, 80}};
@@ -26,9 +37,10 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
     Weight w(values);
     w.format = format;
     if (format == WeightFormat::kBFloat16) w.values = values.to(at::kBFloat16);
-    if (is_quantized(format))
-      w = Weight(quantize(
-          values, format == WeightFormat::kNf4 ? kernels::Code::kNf4 : kernels::Code::kInt8));
+    if (format == WeightFormat::kMxFp4)
+      w = mxfp4_of(out, in, g);
+    else if (is_quantized(format))
+      w = Weight(quantize(values, code_of(format)));
     layer.operands.push_back({w, bias ? random({out}, 200 + g, at::kFloat) : at::Tensor()});
   }
   return layer;
@@ -39,7 +51,7 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
 TEST_CASE("a group's product is its layer's, to the bit, in every format") {
   for (const WeightFormat format :
        {WeightFormat::kFloat32, WeightFormat::kRoundedBFloat16, WeightFormat::kBFloat16,
-        WeightFormat::kInt8, WeightFormat::kNf4})
+        WeightFormat::kInt8, WeightFormat::kNf4, WeightFormat::kMxFp4})
     for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast})
       for (const bool packed : {false, true}) {
         CAPTURE(name_of(format));

@@ -15,9 +15,16 @@ struct Quantized {
   std::vector<uint8_t> row_major, codes;
   std::vector<float> scale, scales;
 
+  // Of MXFP4, to which nothing is quantized, any codes and scales.
   Quantized(Code kind, int64_t r, int64_t w, const std::vector<float>& values)
       : code(kind), rows(r), width(w), row_major(values.size()) {
-    if (code == Code::kNf4) {
+    if (code == Code::kMxFp4) {
+      Draws draws(static_cast<uint32_t>(31 + values.size()));
+      for (uint8_t& one : row_major) one = static_cast<uint8_t>(draws.below(16));
+      for (size_t i = 0; i < values.size(); i += 32)
+        scale.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-9, 3))));
+      scale[0] = std::ldexp(1.0f, -127);  // the smallest one
+    } else if (code == Code::kNf4) {
       scale.resize((values.size() + 63) / 64);
       quantize_nf4(values.data(), rows * width, row_major.data(), scale.data());
       quantize_absmax(scale.data(), static_cast<int64_t>(scale.size()));
@@ -30,9 +37,10 @@ struct Quantized {
   std::vector<float> values() const {
     std::vector<float> out(row_major.size());
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = code == Code::kNf4 ? nf4_values()[row_major[i]] * scale[i / 64]
-                                  : static_cast<float>(static_cast<int8_t>(row_major[i])) *
-                                        scale[i / static_cast<size_t>(width)];
+      out[i] = code != Code::kInt8
+                   ? four_bit_values(code)[row_major[i]] * scale[i / (code == Code::kNf4 ? 64 : 32)]
+                   : static_cast<float>(static_cast<int8_t>(row_major[i])) *
+                         scale[i / static_cast<size_t>(width)];
     return out;
   }
   QuantizedMatrix packed() {
@@ -48,7 +56,7 @@ struct Quantized {
 TEST_CASE("products with codes have the bits of products with their values") {
   Draws draws(7);
   const int64_t widths[]{1, 2, 33, 64, 72, 96, 128, 320, 700};
-  for (const Code code : {Code::kNf4, Code::kInt8}) {
+  for (const Code code : {Code::kNf4, Code::kInt8, Code::kMxFp4}) {
     for (const int64_t width : widths) {
       for (const int64_t m : {1, 2, 3, 4, 5, 30, 100, 230}) {
         const int64_t rows = draws.between(1, 150);
@@ -83,16 +91,30 @@ TEST_CASE("products with codes have the bits of products with their values") {
 TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {
   Draws draws(8);
   const int64_t m = 90, rows = 200, width = 128;
-  Quantized w(Code::kNf4, rows, width, draws.floats(rows * width));
-  const std::vector<float> values = w.values(), a = draws.floats(m * width);
-  std::vector<float> defined(static_cast<size_t>(m * rows));
-  reference_gemm<float>(m, rows, width, {a.data(), 1, m}, {values.data(), 1, width}, defined.data(),
-                        rows, false, nullptr);
-  for_each_target([&] {
-    std::vector<float> c(defined.size());
-    gemm(m, {a.data(), 1, m}, w.packed(), c.data(), rows);
-    CHECK(same_bits(c, defined));
-  });
+  for (const Code code : {Code::kNf4, Code::kMxFp4}) {
+    Quantized w(code, rows, width, draws.floats(rows * width));
+    const std::vector<float> values = w.values(), a = draws.floats(m * width);
+    std::vector<float> defined(static_cast<size_t>(m * rows));
+    reference_gemm<float>(m, rows, width, {a.data(), 1, m}, {values.data(), 1, width},
+                          defined.data(), rows, false, nullptr);
+    for_each_target([&] {
+      std::vector<float> c(defined.size());
+      gemm(m, {a.data(), 1, m}, w.packed(), c.data(), rows);
+      CHECK(same_bits(c, defined));
+    });
+  }
+}
+
+TEST_CASE("MXFP4's values are E2M1's: a sign, two bits of exponent, one of mantissa") {
+  for (int code = 0; code < 16; ++code) {
+    const int exponent = code >> 1 & 3, mantissa = code & 1;
+    const float magnitude = exponent == 0 ? 0.5f * static_cast<float>(mantissa)
+                                          : std::ldexp(1 + 0.5f * static_cast<float>(mantissa),
+                                                       exponent - 1);
+    const float value = four_bit_values(Code::kMxFp4)[code];
+    CHECK(std::abs(value) == magnitude);
+    CHECK(std::signbit(value) == (code >= 8));
+  }
 }
 
 TEST_CASE("nf4 takes the nearest of its values, and its scales are block maxima") {
@@ -106,8 +128,8 @@ TEST_CASE("nf4 takes the nearest of its values, and its scales are block maxima"
   for (size_t i = 0; i < values.size(); ++i) {
     const float scaled = values[i] / absmax[i / 64];
     for (int other = 0; other < 16; ++other)
-      CHECK(std::abs(nf4_values()[code[i]] - scaled) <=
-            std::abs(nf4_values()[other] - scaled) + 1e-6f);
+      CHECK(std::abs(four_bit_values(Code::kNf4)[code[i]] - scaled) <=
+            std::abs(four_bit_values(Code::kNf4)[other] - scaled) + 1e-6f);
   }
 }
 

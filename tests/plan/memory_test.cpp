@@ -82,6 +82,14 @@ TEST_CASE("frozen weights take the bytes of their format") {
   CHECK(bytes_of(role, {}).weights == 64 * (1 + 1) + 4 * 84);
   role.storage.blocks = ops::WeightFormat::kNf4;
   CHECK(bytes_of(role, {}).weights == 64 / 2 + 64 + 4 * 84);  // a scale for each row of 4
+  role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
+                                .shape = {4, 64},
+                                .split = {},
+                                .unit = 1,
+                                .in_block = true,
+                                .matrix = true});
+  role.storage.blocks = ops::WeightFormat::kMxFp4;  // of experts: a scale for each 32 of a row
+  CHECK(bytes_of(role, {}).weights == 256 / 2 + 256 / 32 * 4 + 4 * 148);
 }
 
 TEST_CASE("a plan's parts are what its phase takes, and its peak the largest phase") {

@@ -130,6 +130,8 @@ TEST_CASE("meshes: all that the model divides by, those that fit first") {
   CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {1, 2, 2}}));  // two heads
   run.policy.storage.blocks = ops::WeightFormat::kNf4;
   CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));
+  run.policy.storage.blocks = ops::WeightFormat::kMxFp4;
+  CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));
   run.policy.storage.blocks.reset();
   run.policy.shape.kv_heads = 1;
   CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));

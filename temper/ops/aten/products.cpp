@@ -14,7 +14,6 @@ namespace temper::ops {
 namespace aten_impl {
 namespace {
 using kernels::Code;
-using kernels::kNf4Block;
 
 bool is_bfloat16(const Weight& w) {
   return (w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16) &&
@@ -41,34 +40,34 @@ void multiply_into(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool
     at::mm_out(to, a, b);
 }
 
-// The 16 values of nf4 on a device, uploaded once for each.
-at::Tensor nf4_table(at::Device device) {
+// The 16 values of a code on a device, uploaded once for each.
+at::Tensor four_bit_table(Code code, at::Device device) {
   static std::mutex mutex;
   // Never freed: a device may be gone when the program ends.
-  static auto* tables = new std::map<std::string, at::Tensor>();
+  static auto* tables = new std::map<std::pair<Code, std::string>, at::Tensor>();
   const std::lock_guard lock(mutex);
-  at::Tensor& table = (*tables)[device.str()];
+  at::Tensor& table = (*tables)[{code, device.str()}];
   if (!table.defined())
-    table = at::tensor(at::ArrayRef<float>(kernels::nf4_values(), 16), at::kFloat).to(device);
+    table = at::tensor(at::ArrayRef<float>(kernels::four_bit_values(code), 16), at::kFloat)
+                .to(device);
   return table;
 }
 
 // Values [first, first + count) of the row-major matrix. Whole blocks of the same scale are read.
-at::Tensor nf4_values(const QuantizedWeight& w, int64_t first, int64_t count) {
-  const int64_t block = first / kNf4Block, begin = block * kNf4Block,
-                end = std::min(
-                    begin + (first - begin + count + kNf4Block - 1) / kNf4Block * kNf4Block,
-                    w.codes.numel() * 2),
-                blocks = (end - begin + kNf4Block - 1) / kNf4Block;
+at::Tensor four_bit_values(const QuantizedWeight& w, int64_t first, int64_t count) {
+  const int64_t size = kernels::block_of(w.code), block = first / size, begin = block * size,
+                end = std::min(begin + (first - begin + count + size - 1) / size * size,
+                               w.codes.numel() * 2),
+                blocks = (end - begin + size - 1) / size;
   const at::Tensor bytes = w.codes.narrow(0, begin / 2, (end - begin) / 2);
   const at::Tensor codes =
       at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1).view({-1}).to(at::kInt);
-  at::Tensor x = nf4_table(w.codes.device()).index_select(0, codes);
+  at::Tensor x = four_bit_table(w.code, w.codes.device()).index_select(0, codes);
   const at::Tensor scales = w.scales.narrow(0, block, blocks).unsqueeze(1);
-  if (x.numel() == blocks * kNf4Block)
-    x.view({blocks, kNf4Block}).mul_(scales);
+  if (x.numel() == blocks * size)
+    x.view({blocks, size}).mul_(scales);
   else
-    x.mul_(scales.expand({blocks, kNf4Block}).reshape({-1}).narrow(0, 0, x.numel()));
+    x.mul_(scales.expand({blocks, size}).reshape({-1}).narrow(0, 0, x.numel()));
   return x.narrow(0, first - begin, count);
 }
 
@@ -76,8 +75,8 @@ at::Tensor nf4_values(const QuantizedWeight& w, int64_t first, int64_t count) {
 at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
   check(w.layout == QuantizedWeight::Layout::kRows,
         "the aten backend reads codes that it laid out itself");
-  if (w.code == Code::kNf4)
-    return nf4_values(w, first * w.width, count * w.width).view({count, w.width});
+  if (kernels::bits_of(w.code) == 4)
+    return four_bit_values(w, first * w.width, count * w.width).view({count, w.width});
   return w.codes.narrow(0, first, count)
       .to(at::kFloat)
       .mul_(w.scales.narrow(0, first, count).unsqueeze(1));
@@ -116,7 +115,7 @@ at::Tensor uploaded(const void* data, at::IntArrayRef shape, at::ScalarType type
 }
 
 // Two codes a byte, the first in the high half.
-at::Tensor packed_nf4(const uint8_t* row_major, int64_t count) {
+at::Tensor packed_pairs(const uint8_t* row_major, int64_t count) {
   at::Tensor codes = uploaded(row_major, {count}, at::kByte);
   if (count % 2) codes = at::constant_pad_nd(codes, {0, 1});
   const at::Tensor pairs = codes.view({-1, 2});
@@ -184,9 +183,9 @@ std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(kernels::Code cod
                                                                int64_t in, const uint8_t* row_major,
                                                                const float* scale,
                                                                at::Device device) const {
-  const bool nf4 = code == kernels::Code::kNf4;
-  const int64_t count = out * in,
-                scales = nf4 ? (count + kernels::kNf4Block - 1) / kernels::kNf4Block : out;
+  const bool four_bits = kernels::bits_of(code) == 4;
+  const int64_t count = out * in, block = kernels::block_of(code),
+                scales = four_bits ? (count + block - 1) / block : out;
   auto w = std::make_shared<QuantizedWeight>();
   w->code = code;
   w->rows = out;
@@ -196,8 +195,8 @@ std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(kernels::Code cod
   const auto moved = [&](const at::Tensor& x) {
     return x.to(x.options().device(device), /*non_blocking=*/false, /*copy=*/true);
   };
-  w->codes = nf4 ? aten_impl::packed_nf4(row_major, count).to(device)
-                 : moved(aten_impl::uploaded(row_major, {out, in}, at::kChar));
+  w->codes = four_bits ? aten_impl::packed_pairs(row_major, count).to(device)
+                       : moved(aten_impl::uploaded(row_major, {out, in}, at::kChar));
   w->scales = moved(aten_impl::uploaded(scale, {scales}, at::kFloat));
   return w;
 }

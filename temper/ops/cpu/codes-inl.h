@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "temper/ops/cpu/nf4_layout.h"
+#include "temper/ops/cpu/four_bits_layout.h"
 #include "temper/ops/cpu/quantized.h"
 #include "temper/ops/cpu/tile-inl.h"
 
@@ -22,9 +22,9 @@ namespace temper::kernels::HWY_NAMESPACE {
 
 constexpr int kHalfPanel = kPanel / 2;
 
-template <Code kCode>
+template <int kBits>
 // bytes of one index in a panel
-constexpr int kIndexBytes = kCode == Code::kNf4 ? kHalfPanel : kPanel;
+constexpr int kIndexBytes = kPanel * kBits / 8;
 
 #if TEMPER_HAS_FMA
 constexpr int kPanelVectors = kPanel / kLanes;
@@ -34,13 +34,13 @@ constexpr int kPanelVectors = kPanel / kLanes;
 //     at: values of one index of a panel's rows: use(v, value of rows v * kLanes ...);
 //     four<part>: values of four indices that stand together (in_fours), of one of kParts equal
 //     parts of the rows: use(i, values[kPartVectors]).
-template <Code kCode>
+template <int kBits>
 struct CodeValues;
 
 template <>
-struct CodeValues<Code::kInt8> {
+struct CodeValues<8> {
   static constexpr int kParts = 1, kPartVectors = kPanelVectors;
-  CodeValues() {}
+  explicit CodeValues(Code) {}
   template <class Use>
   HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
 #pragma GCC unroll 16
@@ -67,19 +67,21 @@ struct CodeValues<Code::kInt8> {
 };
 
 template <>
-struct CodeValues<Code::kNf4> {
+struct CodeValues<4> {
   static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
   using Wide = hn::Rebind<uint32_t, D>;
-  hn::Vec<D> lower, upper;  // the 16 values, in one vector or in two
+  const float* table;       // the 16 values
+  hn::Vec<D> lower, upper;  // the same in one vector or in two
 #if HWY_TARGET == HWY_AVX2
   using Bytes = hn::Repartition<uint8_t, D>;
   hn::Vec<Bytes> byte[4];  // byte j of each of the 16 values, in both blocks of 16 lanes
 #endif
-  CodeValues()
-      : lower(hn::LoadU(D(), nf4_values())),
-        upper(hn::LoadU(D(), nf4_values() + (kLanes == 8 ? 8 : 0))) {
+  explicit CodeValues(Code code)
+      : table(four_bit_values(code)),
+        lower(hn::LoadU(D(), table)),
+        upper(hn::LoadU(D(), table + (kLanes == 8 ? 8 : 0))) {
 #if HWY_TARGET == HWY_AVX2
-    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), nf4_bytes() + 16 * j);
+    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), four_bit_bytes(code) + 16 * j);
 #endif
   }
 
@@ -116,7 +118,7 @@ struct CodeValues<Code::kNf4> {
 #else
   template <int kPart, class Use>
   HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
-    constexpr bool kSide = kPanel == 16;  // nf4_place
+    constexpr bool kSide = kPanel == 16;  // four_bits_place
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       hn::Vec<D> values[kPartVectors];
@@ -147,7 +149,7 @@ struct CodeValues<Code::kNf4> {
       alignas(64) uint32_t each[kLanes];
       alignas(64) float found[kLanes];
       hn::Store(index, wide, each);
-      for (int i = 0; i < kLanes; ++i) found[i] = nf4_values()[each[i]];
+      for (int i = 0; i < kLanes; ++i) found[i] = table[each[i]];
       return hn::Load(d, found);
     }
   }
@@ -158,13 +160,13 @@ constexpr int kCodeRows = 4;  // rows of which products are made in registers
 #if TEMPER_HAS_FMA
 // kRows rows by the codes of kPanels panels from `panel` on: a value is made in a register, scaled
 // and multiplied there by all rows. Of matrices of which in_fours() holds.
-template <Code kCode, int kRows, int kPanels>
+template <int kBits, int kRows, int kPanels>
 HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const float* a, int64_t a_row,
                              float* c, int64_t c_row, bool from_c) {
   const D d;
-  const CodeValues<kCode> code_values;
-  constexpr int kVectors = CodeValues<kCode>::kPartVectors;
-  const int64_t stride = w.width * kIndexBytes<kCode>, groups = w.width / w.group;
+  const CodeValues<kBits> code_values(w.code);
+  constexpr int kVectors = CodeValues<kBits>::kPartVectors;
+  const int64_t stride = w.width * kIndexBytes<kBits>, groups = w.width / w.group;
   hn::Vec<D> sum[kPanels][kRows][kPanelVectors];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p)
@@ -176,7 +178,7 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
   const uint8_t* codes = w.codes + panel * stride;
   for (int64_t g = 0; g < groups; ++g) {
     const float* scales = w.scales + (panel * groups + g) * kPanel;
-    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * kIndexBytes<kCode>) {
+    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * kIndexBytes<kBits>) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         const float* scale = scales + p * groups * kPanel;
@@ -213,24 +215,24 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
 }
 
 // c[rows, columns] = a Wᵀ of columns from panel `panel` on.
-template <Code kCode, int kRows = kCodeRows>
+template <int kBits, int kRows = kCodeRows>
 void code_rows(int rows, const QuantizedMatrix& w, int64_t panel, int64_t columns, const float* a,
                int64_t a_row, float* c, int64_t ldc, bool accumulate) {
   if constexpr (kRows > 1)
     if (rows < kRows)
-      return code_rows<kCode, kRows - 1>(rows, w, panel, columns, a, a_row, c, ldc, accumulate);
-  constexpr int kAtOnce = kRows == 1 || kCode == Code::kNf4 ? 2 : 1;
+      return code_rows<kBits, kRows - 1>(rows, w, panel, columns, a, a_row, c, ldc, accumulate);
+  constexpr int kAtOnce = kRows == 1 || kBits == 4 ? 2 : 1;
   int64_t j = 0;
   for (; j + kAtOnce * kPanel <= columns; j += kAtOnce * kPanel)
-    codes_tile<kCode, kRows, kAtOnce>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
+    codes_tile<kBits, kRows, kAtOnce>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
   for (; j + kPanel <= columns; j += kPanel)
-    codes_tile<kCode, kRows, 1>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
+    codes_tile<kBits, kRows, 1>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
   if (j == columns) return;
   alignas(64) float aside[kRows * kPanel] = {};  // the last panel is padded
   const size_t bytes = static_cast<size_t>(columns - j) * sizeof(float);
   for (int i = 0; i < kRows && accumulate; ++i)
     std::memcpy(aside + i * kPanel, c + i * ldc + j, bytes);
-  codes_tile<kCode, kRows, 1>(w, panel + j / kPanel, a, a_row, aside, kPanel, accumulate);
+  codes_tile<kBits, kRows, 1>(w, panel + j / kPanel, a, a_row, aside, kPanel, accumulate);
   for (int i = 0; i < kRows; ++i) std::memcpy(c + i * ldc + j, aside + i * kPanel, bytes);
 }
 #endif

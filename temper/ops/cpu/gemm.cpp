@@ -117,28 +117,28 @@ void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
 
 float* unpacked_scratch() { return thread_scratch<2, kUnpackedFloats>(); }
 
-template <Code kCode>
+template <int kBits>
 void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed, float* c,
                int64_t ldc, const GemmOptions& options) {
   if (transposed)
     GemmAs(
         m, w.width, w.rows, a,
-        [&](int64_t j) { return ColumnCodes<kCode>{w, j, unpacked_scratch()}; }, c, ldc, options);
+        [&](int64_t j) { return ColumnCodes<kBits>{w, j, unpacked_scratch()}; }, c, ldc, options);
   else
     GemmAs(
         m, w.rows, w.width, a,
-        [&](int64_t j) { return RowCodes<kCode>{w, j / kPanel, unpacked_scratch()}; }, c, ldc,
+        [&](int64_t j) { return RowCodes<kBits>{w, j / kPanel, unpacked_scratch()}; }, c, ldc,
         options);
 }
 void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
                    float* c, int64_t ldc, const GemmOptions& options) {
-  if (w.code == Code::kNf4)
-    GemmCodes<Code::kNf4>(m, a, w, transposed, c, ldc, options);
+  if (bits_of(w.code) == 4)
+    GemmCodes<4>(m, a, w, transposed, c, ldc, options);
   else
-    GemmCodes<Code::kInt8>(m, a, w, transposed, c, ldc, options);
+    GemmCodes<8>(m, a, w, transposed, c, ldc, options);
 }
 
-template <Code kCode>
+template <int kBits>
 void DequantizeCodes(const QuantizedMatrix& w, float* values) {
   const int64_t panels = (w.rows + kPanel - 1) / kPanel;
 #pragma omp parallel for schedule(static) if (w.rows * w.width > 32768)
@@ -146,7 +146,7 @@ void DequantizeCodes(const QuantizedMatrix& w, float* values) {
     float* part = unpacked_scratch();
     for (int64_t i0 = 0; i0 < w.width; i0 += kBlockK) {
       const int64_t depth = std::min(kBlockK, w.width - i0);
-      unpack_panel<kCode>(w, p, i0, depth, part);
+      unpack_panel<kBits>(w, p, i0, depth, part);
       for (int64_t r = p * kPanel; r < std::min<int64_t>((p + 1) * kPanel, w.rows); ++r)
         for (int64_t i = 0; i < depth; ++i)
           values[r * w.width + i0 + i] = part[i * kPanel + r - p * kPanel];
@@ -154,8 +154,7 @@ void DequantizeCodes(const QuantizedMatrix& w, float* values) {
   }
 }
 void Dequantize(const QuantizedMatrix& w, float* values) {
-  w.code == Code::kNf4 ? DequantizeCodes<Code::kNf4>(w, values)
-                       : DequantizeCodes<Code::kInt8>(w, values);
+  bits_of(w.code) == 4 ? DequantizeCodes<4>(w, values) : DequantizeCodes<8>(w, values);
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "temper/ops/cpu/nf4_layout.h"
+#include "temper/ops/cpu/four_bits_layout.h"
 
 namespace temper::kernels {
 namespace {
@@ -32,6 +32,17 @@ constexpr std::array<float, 16> kNf4Values{
     0.7229568362236023f,
     1.0f,
 };
+
+constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                            -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// The bytes of four_bit_bytes().
+constexpr std::array<uint8_t, 64> bytes_of(const std::array<float, 16>& values) {
+  std::array<uint8_t, 64> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(values[i % 16]) >> 8 * (i / 16));
+  return bytes;
+}
 
 // Values ascend; nearest(x) is the index of the one nearest to x, the lower of two as near.
 template <size_t kCount>
@@ -79,16 +90,14 @@ std::array<float, 256> dynamic_map() {
 
 }  // namespace
 
-const float* nf4_values() { return kNf4Values.data(); }
+const float* four_bit_values(Code code) {
+  return code == Code::kMxFp4 ? kE2m1Values.data() : kNf4Values.data();
+}
 
-const uint8_t* nf4_bytes() {
-  alignas(64) static constexpr auto kBytes = [] {
-    std::array<uint8_t, 64> bytes{};
-    for (size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(kNf4Values[i % 16]) >> 8 * (i / 16));
-    return bytes;
-  }();
-  return kBytes.data();
+const uint8_t* four_bit_bytes(Code code) {
+  alignas(64) static constexpr std::array<uint8_t, 64> kNf4Bytes = bytes_of(kNf4Values),
+                                                       kE2m1Bytes = bytes_of(kE2m1Values);
+  return code == Code::kMxFp4 ? kE2m1Bytes.data() : kNf4Bytes.data();
 }
 
 const float* dynamic_map_values() {
@@ -97,12 +106,11 @@ const float* dynamic_map_values() {
 }
 
 int64_t scale_group(Code code, int64_t width) {
-  return code == Code::kInt8 ? width : std::gcd(width, kNf4Block);
+  return code == Code::kInt8 ? width : std::gcd(width, block_of(code));
 }
 
 int64_t code_bytes(Code code, int64_t rows, int64_t width) {
-  const int64_t values = packed_size(width, rows);
-  return code == Code::kNf4 ? values / 2 : values;
+  return packed_size(width, rows) * bits_of(code) / 8;
 }
 
 int64_t scale_count(Code code, int64_t rows, int64_t width) {
@@ -160,8 +168,8 @@ void quantize_absmax(float* absmax, int64_t count) {
 void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major,
                 const float* scale, uint8_t* codes, float* scales) {
   const int64_t panel = panel_width(), group = scale_group(code, width), groups = width / group;
-  const bool nf4 = code == Code::kNf4;
-  const int64_t half = panel / 2, bytes = nf4 ? half : panel;  // bytes of one index in a panel
+  const bool four_bits = bits_of(code) == 4;
+  const int64_t half = panel / 2, bytes = four_bits ? half : panel;  // of one index in a panel
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
     // A row at a time: its codes lie side by side where they come from.
@@ -170,14 +178,14 @@ void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major
     for (int64_t r = 0; r < std::min(panel, rows - p * panel); ++r) {
       const uint8_t* from = row_major + (p * panel + r) * width;
       for (int64_t i = 0; i < width; ++i) {
-        uint8_t& byte = to[nf4 ? nf4_place(panel, group, i, r % half) : i * panel + r];
-        byte = static_cast<uint8_t>(nf4 && r >= half ? byte | from[i] << 4 : from[i]);
+        uint8_t& byte = to[four_bits ? four_bits_place(panel, group, i, r % half) : i * panel + r];
+        byte = static_cast<uint8_t>(four_bits && r >= half ? byte | from[i] << 4 : from[i]);
       }
     }
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < panel; ++r) {
         const int64_t row = p * panel + r;
-        const int64_t of = nf4 ? (row * width + g * group) / kNf4Block : row;
+        const int64_t of = four_bits ? (row * width + g * group) / block_of(code) : row;
         scales[(p * groups + g) * panel + r] = row < rows ? scale[of] : 0.0f;
       }
   }

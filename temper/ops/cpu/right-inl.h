@@ -57,15 +57,15 @@ inline void transpose_four(const float* from, int64_t stride, float* to,
 
 // to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth. i0 is a multiple of four, and
 // so is the depth unless it ends with the width.
-template <Code kCode>
+template <int kBits>
 void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth, float* to) {
-  constexpr int kBytes = kIndexBytes<kCode>;
+  constexpr int kBytes = kIndexBytes<kBits>;
   const uint8_t* codes = w.codes + panel * w.width * kBytes;
 #if TEMPER_HAS_FMA
   codes += i0 * kBytes;
   const D d;
-  const CodeValues<kCode> values;
-  constexpr int kPart = CodeValues<kCode>::kPartVectors;
+  const CodeValues<kBits> values(w.code);
+  constexpr int kPart = CodeValues<kBits>::kPartVectors;
 #endif
   for (int64_t i = 0; i < depth;) {
     const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
@@ -94,9 +94,9 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
       for (int r = 0; r < kPanel; ++r) {
         const int64_t of = i0 + i;
         float value;
-        if constexpr (kCode == Code::kNf4) {
-          const uint8_t both = codes[nf4_place(kPanel, w.group, of, r % kHalfPanel)];
-          value = nf4_values()[r < kHalfPanel ? both & 15 : both >> 4];
+        if constexpr (kBits == 4) {
+          const uint8_t both = codes[four_bits_place(kPanel, w.group, of, r % kHalfPanel)];
+          value = four_bit_values(w.code)[r < kHalfPanel ? both & 15 : both >> 4];
         } else {
           value = static_cast<float>(static_cast<int8_t>(codes[of * kPanel + r]));
         }
@@ -108,7 +108,7 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
 }
 
 // Wᵀ: k runs along W's width, columns are its rows.
-template <Code kCode>
+template <int kBits>
 struct RowCodes {
   static constexpr bool kUnpacks = true;
   const QuantizedMatrix& w;
@@ -117,7 +117,7 @@ struct RowCodes {
 
   RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
     for (int64_t p = 0; p * kPanel < width; ++p)
-      unpack_panel<kCode>(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
+      unpack_panel<kBits>(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
     return {scratch, depth * kPanel};
   }
 
@@ -127,7 +127,7 @@ struct RowCodes {
                     [[maybe_unused]] int64_t ldc, [[maybe_unused]] bool accumulate) const {
 #if TEMPER_HAS_FMA
     if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
-    code_rows<kCode>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
+    code_rows<kBits>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
                      accumulate);
     return true;
 #else
@@ -137,7 +137,7 @@ struct RowCodes {
 };
 
 // W: k runs along its rows (k0 is a multiple of kPanel), columns are indices along its width.
-template <Code kCode>
+template <int kBits>
 struct ColumnCodes {
   static constexpr bool kUnpacks = true;
   const QuantizedMatrix& w;
@@ -155,7 +155,7 @@ struct ColumnCodes {
       float* panel = scratch + p * depth * kPanel;
       if (indices < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
       for (int64_t r0 = 0; r0 < depth; r0 += kPanel) {
-        unpack_panel<kCode>(w, (k0 + r0) / kPanel, i0, indices, square);
+        unpack_panel<kBits>(w, (k0 + r0) / kPanel, i0, indices, square);
         const int64_t rows = std::min<int64_t>(kPanel, depth - r0);
         turn(square, rows, indices, panel + r0 * kPanel);
       }

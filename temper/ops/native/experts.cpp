@@ -13,7 +13,6 @@
 namespace temper::ops {
 namespace {
 using kernels::BFloat16Bits;
-using kernels::Code;
 
 constexpr int64_t kTasksOfThread = 8;
 
@@ -88,7 +87,7 @@ void multiply_weight(int64_t m, int64_t n, int64_t k, kernels::MatrixView<float>
 // Rows [first, first + count) of a quantized matrix; first begins a panel.
 kernels::QuantizedMatrix part_of(kernels::QuantizedMatrix w, int64_t first, int64_t count) {
   const int64_t values = first * w.width;
-  w.codes += w.code == Code::kNf4 ? values / 2 : values;
+  w.codes += values * kernels::bits_of(w.code) / 8;
   w.scales += first * (w.width / w.group);
   w.rows = count;
   return w;
