@@ -5,8 +5,8 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Storage> = {
-    "float32", "bfloat16", "int8", "nf4", "mxfp4"};
+inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
+                                                                         "int8", "nf4", "mxfp4"};
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast"};
 template <>
@@ -23,10 +23,9 @@ void ModelSection::fields(Fields& f) {
       "dtype of weights in matrix products, and of frozen weights; sums, activations, master "
       "weights and optimizer state stay float32. Default: float32 on the CPU; elsewhere bfloat16, "
       "with arithmetic fast");
-  f.add(
-      "arithmetic", arithmetic,
-      "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
-      "rounded to bfloat16 (fast); sums are float32; quantized weights are multiplied exactly");
+  f.add("arithmetic", arithmetic,
+        "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
+        "rounded to bfloat16 (fast); sums are float32; quantized weights are multiplied exactly");
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "

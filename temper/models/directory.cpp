@@ -115,8 +115,7 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
   const SafetensorsMetadata said = read_safetensors_metadata(path);
   const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
   if (dtype == said.end() || storage == said.end()) return {};
-  constexpr std::array<std::string_view, 5> known = {"float32", "bfloat16", "int8", "nf4",
-                                                     "mxfp4"};
+  constexpr std::array<std::string_view, 5> known = {"float32", "bfloat16", "int8", "nf4", "mxfp4"};
   if (std::find(known.begin(), known.end(), storage->second) == known.end() ||
       std::find(known.begin(), known.begin() + 2, dtype->second) == known.begin() + 2)
     return {};

@@ -1,5 +1,5 @@
-// gpt-oss's experts in MXFP4: their numbers are those that the format's definition says, and a model
-// that keeps them in four bits computes, to the bit, what the one of these numbers does.
+// gpt-oss's experts in MXFP4: their numbers are those that the format's definition says, and a
+// model that keeps them in four bits computes, to the bit, what the one of these numbers does.
 #include "temper/models/mxfp4.h"
 
 #include <ATen/ATen.h>

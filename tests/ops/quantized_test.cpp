@@ -108,9 +108,9 @@ TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {
 TEST_CASE("MXFP4's values are E2M1's: a sign, two bits of exponent, one of mantissa") {
   for (int code = 0; code < 16; ++code) {
     const int exponent = code >> 1 & 3, mantissa = code & 1;
-    const float magnitude = exponent == 0 ? 0.5f * static_cast<float>(mantissa)
-                                          : std::ldexp(1 + 0.5f * static_cast<float>(mantissa),
-                                                       exponent - 1);
+    const float magnitude = exponent == 0
+                                ? 0.5f * static_cast<float>(mantissa)
+                                : std::ldexp(1 + 0.5f * static_cast<float>(mantissa), exponent - 1);
     const float value = four_bit_values(Code::kMxFp4)[code];
     CHECK(std::abs(value) == magnitude);
     CHECK(std::signbit(value) == (code >= 8));

@@ -48,8 +48,8 @@ at::Tensor four_bit_table(Code code, at::Device device) {
   const std::lock_guard lock(mutex);
   at::Tensor& table = (*tables)[{code, device.str()}];
   if (!table.defined())
-    table = at::tensor(at::ArrayRef<float>(kernels::four_bit_values(code), 16), at::kFloat)
-                .to(device);
+    table =
+        at::tensor(at::ArrayRef<float>(kernels::four_bit_values(code), 16), at::kFloat).to(device);
   return table;
 }
 
