@@ -140,6 +140,8 @@ WIDE = {"head_dim": 32}  # heads of another size than hidden_size / heads
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
+EXPERTS = {"num_experts": 6, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+FACTORS = {"embedding_multiplier": 1.5, "residual_multiplier": 0.7, "attention_multiplier": 0.3, "logits_scaling": 1.4}
 CONFIGS = {
     "llama": {"model_type": "llama"},
     "llama_bias_wide": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, **WIDE},
@@ -157,6 +159,40 @@ CONFIGS = {
     "gemma3": {"model_type": "gemma3_text", "sliding_window": 24, "query_pre_attn_scalar": 16},
     "gemma3_scale_linear": {"model_type": "gemma3_text", "sliding_window": 24, "query_pre_attn_scalar": 24, "rope_scaling": LINEAR, **WIDE},
     "gemma3_pattern": {"model_type": "gemma3_text", "sliding_window": 24, "sliding_window_pattern": 3, "tie_word_embeddings": False},
+    "qwen3_moe": {"model_type": "qwen3_moe", **EXPERTS, "norm_topk_prob": True, **WIDE},
+    "mixtral": {"model_type": "mixtral", "sliding_window": None, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "olmoe": {"model_type": "olmoe", "num_experts": 6, "num_experts_per_tok": 2, "num_key_value_heads": 4, "norm_topk_prob": False},
+    "olmoe_tied": {"model_type": "olmoe", "num_experts": 6, "num_experts_per_tok": 2, "num_key_value_heads": 4, "tie_word_embeddings": True},
+    "granitemoe": {"model_type": "granitemoe", "num_local_experts": 6, "num_experts_per_tok": 2, "attention_bias": True, **FACTORS},
+    "phi3": {"model_type": "phi3"},
+    "phi3_longrope": {"model_type": "phi3", "max_position_embeddings": 2048, "original_max_position_embeddings": 512, "partial_rotary_factor": 0.75,
+                      "tie_word_embeddings": True,
+                      "rope_scaling": {"type": "longrope", "short_factor": [1.1, 1.2, 1.5, 2.0, 3.0, 4.5], "long_factor": [1.5, 2, 3, 5, 7, 9]}},
+    "olmo2": {"model_type": "olmo2", "rope_theta": 500000.0},
+    "olmo2_tied_yarn": {"model_type": "olmo2", "tie_word_embeddings": True, "rope_scaling": YARN},
+    "olmo3": {"model_type": "olmo3", "sliding_window": 24},
+    "olmo3_yarn": {"model_type": "olmo3", "sliding_window": 24, "rope_scaling": YARN,
+                   "layer_types": ["full_attention"] * 2 + ["sliding_attention"] * 3 + ["full_attention", "sliding_attention"]},
+    "smollm3": {"model_type": "smollm3", "tie_word_embeddings": False},
+    "smollm3_yarn": {"model_type": "smollm3", "rope_scaling": YARN},
+    "granite": {"model_type": "granite", "attention_bias": True, "mlp_bias": True, **FACTORS},
+    "granite_llama3": {"model_type": "granite", "rope_scaling": LLAMA3, "tie_word_embeddings": True, **FACTORS},
+    "glm4": {"model_type": "glm4", **WIDE},
+    "glm4_tied": {"model_type": "glm4", "attention_bias": False, "tie_word_embeddings": True},
+    "seed_oss": {"model_type": "seed_oss", **WIDE},
+    "hunyuan": {"model_type": "hunyuan_v1_dense", "rope_scaling": {"type": "dynamic", "alpha": 20.0, "factor": 1.0}, **WIDE},
+    "exaone4": {"model_type": "exaone4", "sliding_window": None, "rope_scaling": LLAMA3},
+    "exaone4_windows": {"model_type": "exaone4", "sliding_window": 24, "num_hidden_layers": 64, "initializer_range": 0.1},
+    "cohere2": {"model_type": "cohere2", "sliding_window": 24, "logit_scale": 0.3},
+    "cohere2_pattern": {"model_type": "cohere2", "sliding_window": 24, "sliding_window_pattern": 3},
+    "ministral3": {"model_type": "ministral3", "rope_parameters": {**YARN, "rope_theta": 10000.0, "beta_fast": 4.0, "llama_4_scaling_beta": 0.3}},
+    "glm4_moe": {"model_type": "glm4_moe", **EXPERTS, "num_key_value_heads": 2, "routed_scaling_factor": 1.5, "attention_bias": True},
+    "glm4_moe_norms": {"model_type": "glm4_moe", **EXPERTS, "use_qk_norm": True, "first_k_dense_replace": 2, "n_shared_experts": 2,
+                       "norm_topk_prob": False},
+    "glm4_moe_groups": {"model_type": "glm4_moe", **EXPERTS, "n_group": 3, "topk_group": 2},
+    "gpt_oss": {"model_type": "gpt_oss", "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24, "rope_scaling": {**YARN, "truncate": True}, **WIDE},
+    "lfm2": {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention", "conv", "full_attention"], "conv_L_cache": 3},
+    "lfm2_untied": {"model_type": "lfm2", "full_attn_idxs": [0, 2, 5], "conv_L_cache": 4, "tie_word_embeddings": False},
 }
 
 
@@ -167,7 +203,7 @@ def make_model(temper, name, config, folder, tokenizer=None):
     weights = load_file(made / "model.safetensors")
     rng = np.random.default_rng(0)
     for key, value in weights.items():  # norms and biases begin as constants, which would hide mistakes
-        if value.ndim == 1:
+        if value.ndim == 1 or key.endswith("bias"):
             weights[key] = (value + 0.3 * rng.standard_normal(value.shape)).astype(value.dtype)
         elif "gate_proj" in key and config["model_type"].startswith("gemma"):
             weights[key] = 1e4 * value

@@ -5,6 +5,7 @@
 //   y = x + o(attend(r(q(n)), r(k(n)), v(n))) + down(silu(gate(n)) * up(n))
 //   logits = logit_scale head(layer_norm(y))
 #include "temper/models/decoder.h"
+#include "temper/models/gguf_form.h"
 #include "temper/nn/read_rows.h"
 
 namespace temper::models {
@@ -57,13 +58,26 @@ DecoderConfig cohere2_config(const HfConfig& config) {
   return c;
 }
 
+void add_cohere2_scale(const HfConfig& source, const DecoderConfig& c, GgufForm& form) {
+  if (c.logit_scale == 0) form.refuse(source, "logit_scale", "0");  // which it takes for none
+  form.set_real("logit_scale", c.logit_scale);
+}
+
 const RegisteredFamily kCohere2({.model_type = "cohere2",
                                  .help = "Command R7B and A: attention beside the MLP, layer norms",
                                  .config = &cohere2_config,
                                  .make = &make_decoder<ParallelBlock>,
                                  .causal_lm = "Cohere2ForCausalLM",
                                  .sanitize = &unwrap_language_model,
-                                 .shards = decoder_shards()});
+                                 .shards = decoder_shards(),
+                                 .gguf = GgufArchitecture{.name = "cohere2",
+                                                          .interleaved = true,
+                                                          .own_head = false,
+                                                          .own_head_size = false,
+                                                          .windows = true,
+                                                          .window_period = 4,
+                                                          .window_rotates = true,
+                                                          .add = &add_cohere2_scale}});
 
 }  // namespace
 }  // namespace temper::models

@@ -34,7 +34,14 @@ const RegisteredFamily kExaone4({.model_type = "exaone4",
                                  .causal_lm = "Exaone4ForCausalLM",
                                  .sequence_classification = "Exaone4ForSequenceClassification",
                                  .sanitize = &unwrap_language_model,
-                                 .shards = decoder_shards()});
+                                 .shards = decoder_shards(),
+                                 .gguf = GgufArchitecture{.name = "exaone4",
+                                                          .rope_factors = true,
+                                                          .post_norm = true,
+                                                          .windows = true,
+                                                          .window_period = 4,
+                                                          .window_layers = 64,
+                                                          .window_rotates = true}});
 
 }  // namespace
 }  // namespace temper::models

@@ -46,6 +46,7 @@ const RegisteredFamily kGemma2(
      .gguf = GgufArchitecture{.name = "gemma2",
                               .gelu = true,
                               .own_head = false,
+                              .post_norm = true,
                               .soft_caps = true,
                               .windows = true,
                               .window_period = 2,

@@ -44,6 +44,7 @@ const RegisteredFamily kGemma3(
      .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "gemma3",
                               .gelu = true,
+                              .post_norm = true,
                               .windows = true,
                               .window_period = 6,
                               .exception_layers = 62}});

@@ -1,5 +1,6 @@
 #include "temper/models/gguf_form.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -7,9 +8,26 @@
 #include "temper/models/decoder.h"
 
 namespace temper::models {
-namespace {
 
-using Rope = nn::RotaryConfig;
+void GgufForm::set(std::string_view key, GgufValue value) {
+  const std::string full = str(architecture, ".", key);
+  const auto found = std::find_if(keys.begin(), keys.end(),
+                                  [&](const auto& known) { return known.first == full; });
+  if (found == keys.end())
+    keys.emplace_back(full, std::move(value));
+  else
+    found->second = std::move(value);
+}
+void GgufForm::set_number(std::string_view key, int64_t value) {
+  set(key, static_cast<uint32_t>(value));
+}
+void GgufForm::set_real(std::string_view key, double value) { set(key, static_cast<float>(value)); }
+void GgufForm::refuse(const HfConfig& source, const char* key, const std::string& found) const {
+  source.fail(key, str(found, ": llama.cpp's `", architecture,
+                       "` has no form for it; export the model with --format hf"));
+}
+
+namespace {
 
 const GgufArchitecture& architecture_of(const HfConfig& config) {
   const Family& family = family_of(config);
@@ -31,31 +49,31 @@ class Mapping {
         c_(family_of(config).config(config)) {}
 
   GgufForm form() {
-    refuse_what_differs();
     out_.architecture = architecture_.name;
+    refuse_what_differs();
+    refuse_positions();
     out_.vocab_size = c_.vocab_size;
-    out_.interleaved = architecture_.interleaved;
+    // Where the checkpoint's rows lie in pairs, they stay.
+    out_.interleaved = architecture_.interleaved && !c_.rotary.interleaved;
     out_.num_heads = c_.attention.num_heads;
     out_.num_kv_heads = c_.attention.num_kv_heads;
     out_.norm_plus_one = c_.attention.norm_one_plus;
-    out_.sandwich = architecture_.windows;
+    out_.post_norm = architecture_.post_norm;
+    out_.names = architecture_.names;
+    out_.repeats_embedding = architecture_.needs_head && c_.tie_word_embeddings;
     add_sizes();
-    if (architecture_.windows) add_windows();
+    if (architecture_.windows && (architecture_.window_layers == 0 || has_windows())) add_windows();
     add_caps();
-    add_rope(c_.rotary);
+    add_gguf_rope(source_, architecture_, c_, out_);
     set_query_scale();
+    if (c_.sparse) add_gguf_experts(source_, architecture_, c_, out_);
+    if (architecture_.add) architecture_.add(source_, c_, out_);
     return std::move(out_);
   }
 
  private:
-  void add(const std::string& key, GgufValue value) {
-    out_.keys.emplace_back(std::string(architecture_.name) + "." + key, std::move(value));
-  }
-  void number(const std::string& key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
-  void real(const std::string& key, double value) { add(key, static_cast<float>(value)); }
   [[noreturn]] void refuse(const char* key, const std::string& found) const {
-    source_.fail(key, str(found, ": llama.cpp's `", architecture_.name,
-                          "` has no form for it; export the model with --format hf"));
+    out_.refuse(source_, key, found);
   }
 
   bool has_windows() const {
@@ -68,7 +86,8 @@ class Mapping {
   void refuse_what_differs() const {
     const auto& a = c_.attention;
     if (a.o_bias && !architecture_.output_bias)
-      refuse("attention_bias", "a bias of attention's output");
+      refuse(source_.has("attention_out_bias") ? "attention_out_bias" : "attention_bias",
+             "a bias of attention's output");
     if (c_.mlp_bias && !architecture_.mlp_bias) refuse("mlp_bias", "a bias in the MLP");
     const auto wanted = architecture_.gelu ? ops::Activation::kGeluTanh : ops::Activation::kSilu;
     if (c_.activation != wanted)
@@ -79,24 +98,42 @@ class Mapping {
     if (!architecture_.own_head_size && a.head_dim * a.num_heads != c_.hidden_size)
       refuse("head_dim",
              str(a.num_heads, " heads of ", a.head_dim, " with a hidden size of ", c_.hidden_size));
+    if (!architecture_.fewer_kv_heads && a.num_kv_heads != a.num_heads)
+      refuse("num_key_value_heads", str(a.num_kv_heads, " of ", a.num_heads, " heads"));
     if (!architecture_.windows && has_windows())
       refuse(source_.has("use_sliding_window") ? "use_sliding_window" : "sliding_window",
              "layers that attend to a window");
   }
 
+  void refuse_positions() const {
+    const int64_t of_windows = architecture_.window_layers, period = architecture_.rotation_period;
+    if (of_windows > 0 && has_windows() != (c_.num_hidden_layers == of_windows))
+      refuse("sliding_window", str(has_windows() ? "windows" : "no windows", " in a model of ",
+                                   c_.num_hidden_layers, " layers"));
+    const bool by_window = architecture_.window_rotates && (of_windows == 0 || has_windows());
+    for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
+      const auto layer = static_cast<size_t>(i);
+      const bool rotates = by_window ? c_.window[layer] > 0 : period == 0 || (i + 1) % period != 0;
+      if (c_.rotates[layer] != rotates)
+        refuse(source_.has("no_rope_layers") ? "no_rope_layers" : "sliding_window",
+               str("layer ", i, rotates ? " without positions" : " with positions"));
+    }
+  }
+
   void add_sizes() {
     const auto& a = c_.attention;
-    number("context_length", c_.max_position_embeddings);
-    number("embedding_length", c_.hidden_size);
-    number("block_count", c_.num_hidden_layers);
-    number("feed_forward_length", c_.intermediate_size);
-    number("attention.head_count", a.num_heads);
-    number("attention.head_count_kv", a.num_kv_heads);
-    number("attention.key_length", a.head_dim);
-    number("attention.value_length", a.head_dim);
-    real("attention.layer_norm_rms_epsilon", a.norm_eps);
-    number("vocab_size", c_.vocab_size);
-    number("rope.dimension_count", a.head_dim);
+    out_.set_number("context_length", c_.max_position_embeddings);
+    out_.set_number("embedding_length", c_.hidden_size);
+    out_.set_number("block_count", c_.num_hidden_layers);
+    out_.set_number("feed_forward_length", c_.intermediate_size);
+    out_.set_number("attention.head_count", a.num_heads);
+    out_.set_number("attention.head_count_kv", a.num_kv_heads);
+    out_.set_number("attention.key_length", a.head_dim);
+    out_.set_number("attention.value_length", a.head_dim);
+    out_.set_real(
+        c_.norm_centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+        a.norm_eps);
+    out_.set_number("vocab_size", c_.vocab_size);
   }
 
   void add_windows() {
@@ -111,8 +148,8 @@ class Mapping {
       usual = usual && expected == (of_layer > 0);
     }
     // Without any, gemma3 reads a missing window as none, gemma2 as one of 4096.
-    number("attention.sliding_window", window > 0 ? window : c_.max_position_embeddings);
-    if (!usual) add("attention.sliding_window_pattern", GgufArray(std::move(windowed)));
+    out_.set_number("attention.sliding_window", window > 0 ? window : c_.max_position_embeddings);
+    if (!usual) out_.set("attention.sliding_window_pattern", GgufArray(std::move(windowed)));
   }
 
   void add_caps() {
@@ -121,58 +158,8 @@ class Mapping {
     if (capped && (attention == 0 || last == 0))
       refuse(attention == 0 ? "attn_logit_softcapping" : "final_logit_softcapping", "no soft cap");
     if (!capped && attention != 0) refuse("attn_logit_softcapping", str(attention));
-    if (attention != 0) real("attn_logit_softcapping", attention);
-    if (last != 0) real("final_logit_softcapping", last);
-  }
-
-  void add_rope(const Rope& rope) {
-    real("rope.freq_base", rope.theta);
-    if (c_.local_rotary) {
-      if (c_.local_rotary->kind != Rope::Kind::kDefault)
-        refuse("rope_parameters", "scaled positions in layers with a window");
-      real("rope.freq_base_swa", c_.local_rotary->theta);
-    }
-    switch (rope.kind) {
-      case Rope::Kind::kDefault:
-      case Rope::Kind::kDynamic:  // up to max_position_embeddings the same
-        return;
-      case Rope::Kind::kLinear:
-        add("rope.scaling.type", std::string("linear"));
-        real("rope.scaling.factor", rope.factor);
-        return;
-      case Rope::Kind::kLlama3:
-        return set_rope_factors(rope);
-      case Rope::Kind::kYarn:
-        return add_yarn(rope);
-      case Rope::Kind::kLongRope:
-      case Rope::Kind::kProportional:
-        refuse(rope_key(), "`rope_type` longrope or proportional");
-    }
-  }
-
-  void set_rope_factors(const Rope& rope) {
-    if (!architecture_.rope_factors) refuse(rope_key(), "`rope_type` llama3");
-    Rope plain;
-    plain.theta = rope.theta;
-    const nn::Rotary scaled(rope, c_.attention.head_dim), without(plain, c_.attention.head_dim);
-    for (size_t i = 0; i < without.inverse_frequency().size(); ++i)
-      out_.rope_factors.push_back(without.inverse_frequency()[i] / scaled.inverse_frequency()[i]);
-  }
-
-  // llama.cpp's factor of cosines and sines is the usual one times `attn_factor`.
-  void add_yarn(const Rope& rope) {
-    if (c_.local_rotary) refuse(rope_key(), "`rope_type` yarn");
-    if (rope.beta_fast != 32 || rope.beta_slow != 1 || !rope.truncate)
-      refuse(rope_key(), "yarn with other values than beta_fast 32, beta_slow 1, truncate true");
-    add("rope.scaling.type", std::string("yarn"));
-    real("rope.scaling.factor", rope.factor);
-    number("rope.scaling.original_context_length",
-           std::llround(rope.original_max_position_embeddings));
-    const double factor = rope.attention_factor / nn::yarn_attention_factor(rope.factor);
-    if (std::abs(factor - 1) > 1e-6) real("rope.scaling.attn_factor", factor);
-  }
-  const char* rope_key() const {
-    return source_.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+    if (attention != 0) out_.set_real("attn_logit_softcapping", attention);
+    if (last != 0) out_.set_real("final_logit_softcapping", last);
   }
 
   void set_query_scale() {
@@ -180,6 +167,7 @@ class Mapping {
     const bool exception = c_.num_hidden_layers == architecture_.exception_layers;
     const int64_t size = exception ? c_.hidden_size / a.num_heads : a.head_dim;
     const double own = 1 / std::sqrt(static_cast<double>(size));
+    if (architecture_.scale_key) return out_.set_real("attention.scale", a.scale);
     if (std::abs(a.scale / own - 1) > 1e-9) out_.query_scale = a.scale / own;
     out_.scale_query_norm = a.qk_norm;
   }

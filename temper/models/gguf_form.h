@@ -2,10 +2,13 @@
 // file.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "temper/io/gguf.h"
+#include "temper/models/gguf_architecture.h"
 #include "temper/models/hf_config.h"
 
 namespace temper::models {
@@ -13,22 +16,41 @@ namespace temper::models {
 struct GgufForm {
   GgufKeys keys;  // of the architecture, without `general.` and `tokenizer.`
   std::string architecture;
+  std::vector<std::string> notes;  // where llama.cpp will do otherwise, for the user
   int64_t vocab_size = 0;
   // How tensors differ from those of the checkpoint. Rows of q and k lie in the order of pairs that
   // are rotated together (2i, 2i + 1), not half a head apart.
   bool interleaved = false;
   int64_t num_heads = 0, num_kv_heads = 0;
   bool norm_plus_one = false;  // norms hold 1 + weight
-  bool sandwich = false;       // norms after attention and MLP as well
+  bool post_norm = false;      // GgufArchitecture
+  std::span<const GgufName> names;
+  bool repeats_embedding = false;  // as output.weight
+  bool interleaved_unit = false;   // ops::GatedUnit of the experts
   // What queries are multiplied by, where the architecture's own scale is another than the model's:
   // in the norm of q where there is one, else in its projection.
   double query_scale = 1;
   bool scale_query_norm = false;
-  std::vector<float> rope_factors;  // rope_freqs: frequencies are divided by them; empty: none
+  // What frequencies are divided by, rope_freqs, or rope_factors_short and rope_factors_long;
+  // empty: there is none.
+  std::vector<float> rope_factors, short_factors, long_factors;
+
+  // "ARCHITECTURE.key", which is replaced where it is there.
+  void set(std::string_view key, GgufValue value);
+  void set_number(std::string_view key, int64_t value);
+  void set_real(std::string_view key, double value);
+  // Throws ConfigError: what was found for `key` is not what the architecture computes.
+  [[noreturn]] void refuse(const HfConfig& source, const char* key, const std::string& found) const;
 };
 
 // Throws ConfigError that names the key for a family or option that llama.cpp computes otherwise or
 // not at all.
 GgufForm gguf_form(const HfConfig& config);
+
+// Parts of it: rotary positions, and the experts of a mixture.
+void add_gguf_rope(const HfConfig& source, const GgufArchitecture& architecture,
+                   const DecoderConfig& config, GgufForm& form);
+void add_gguf_experts(const HfConfig& source, const GgufArchitecture& architecture,
+                      const DecoderConfig& config, GgufForm& form);
 
 }  // namespace temper::models

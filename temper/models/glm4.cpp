@@ -26,6 +26,11 @@ DecoderConfig glm4_config(const HfConfig& config) {
   return c;
 }
 
+constexpr GgufName kGlm4GgufNames[] = {
+    {"post_self_attn_layernorm", "post_attention_norm"},
+    {"post_mlp_layernorm", "post_ffw_norm"},
+};
+
 const RegisteredFamily kGlm4({.model_type = "glm4",
                               .help = "GLM-4-0414: pre and post norms, half of each head rotates",
                               .config = &glm4_config,
@@ -33,7 +38,9 @@ const RegisteredFamily kGlm4({.model_type = "glm4",
                               .causal_lm = "Glm4ForCausalLM",
                               .sequence_classification = "Glm4ForSequenceClassification",
                               .sanitize = &unwrap_language_model,
-                              .shards = decoder_shards()});
+                              .shards = decoder_shards(),
+                              .gguf = GgufArchitecture{
+                                  .name = "glm4", .interleaved = true, .names = kGlm4GgufNames}});
 
 }  // namespace
 }  // namespace temper::models

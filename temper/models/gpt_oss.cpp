@@ -3,11 +3,13 @@
 // bias.
 //   expert: down(silu(alpha g) / alpha * (u + 1)), [g, u] = gate_up(x) kept within the limit
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
 #include "temper/base/error.h"
 #include "temper/models/expert_tensors.h"
+#include "temper/models/gguf_form.h"
 #include "temper/models/mxfp4.h"
 #include "temper/models/sparse_block.h"
 
@@ -145,6 +147,20 @@ void write_gpt_oss(NamedTensors& tensors) {
   write_experts(tensors, ExpertForm::kStacked, {});
 }
 
+constexpr GgufName kGptOssGgufNames[] = {
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router", "ffn_gate_inp"},
+};
+
+// llama.cpp has the experts' unit and the bias of attention's output as gpt-oss has them.
+void refuse_other_units(const HfConfig& source, const DecoderConfig& c, GgufForm& form) {
+  const ops::GatedUnit& unit = c.sparse->unit;
+  if (unit.limit != 7) form.refuse(source, "swiglu_limit", str("found ", unit.limit, ", not 7"));
+  if (std::abs(unit.alpha - 1.702) > 1e-9)
+    form.refuse(source, "swiglu_alpha", str("found ", unit.alpha, ", not 1.702"));
+  if (!c.attention.o_bias) form.refuse(source, "attention_bias", "no bias of attention's output");
+}
+
 const RegisteredFamily kGptOss({.model_type = "gpt_oss",
                                 .help = "gpt-oss: attention sinks, windows, limited experts",
                                 .config = &gpt_oss_config,
@@ -154,7 +170,15 @@ const RegisteredFamily kGptOss({.model_type = "gpt_oss",
                                 .sanitize = &read_gpt_oss,
                                 .restore = &write_gpt_oss,
                                 .dequantizes = "mxfp4",
-                                .shards = sparse_shards()});
+                                .shards = sparse_shards(),
+                                .gguf = GgufArchitecture{.name = "gpt-oss",
+                                                         .output_bias = true,
+                                                         .needs_head = true,
+                                                         .post_norm = true,
+                                                         .windows = true,
+                                                         .window_period = 2,
+                                                         .names = kGptOssGgufNames,
+                                                         .add = &refuse_other_units}});
 
 }  // namespace
 }  // namespace temper::models

@@ -6,6 +6,8 @@
 //   logits = head(norm(y)) / logits_scaling
 #include "temper/models/granite.h"
 
+#include "temper/models/gguf_form.h"
+
 namespace temper::models {
 
 void apply_granite_factors(const HfConfig& config, DecoderConfig& c) {
@@ -17,6 +19,16 @@ void apply_granite_factors(const HfConfig& config, DecoderConfig& c) {
   if (divisor == 0) config.fail("logits_scaling", "found 0, which logits are divided by");
   c.logit_scale = 1 / divisor;
   c.rotary = config.rotary(10000, c.max_position_embeddings);
+}
+
+// llama.cpp takes a factor of 0 for none.
+void add_granite_factors(const HfConfig& source, const DecoderConfig& c, GgufForm& form) {
+  if (c.embedding_scale == 0) form.refuse(source, "embedding_multiplier", "0");
+  if (c.residual_scale == 0) form.refuse(source, "residual_multiplier", "0");
+  if (c.attention.scale == 0) form.refuse(source, "attention_multiplier", "0");
+  form.set_real("embedding_scale", c.embedding_scale);
+  form.set_real("residual_scale", c.residual_scale);
+  form.set_real("logit_scale", 1 / c.logit_scale);
 }
 
 namespace {
@@ -40,7 +52,14 @@ const RegisteredFamily kGranite(
      .make = &make_decoder<PreNormBlock>,
      .causal_lm = "GraniteForCausalLM",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards()});
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "granite",
+                              .interleaved = true,
+                              .rope_factors = true,
+                              .output_bias = true,
+                              .mlp_bias = true,
+                              .scale_key = true,
+                              .add = &add_granite_factors}});
 
 }  // namespace
 }  // namespace temper::models

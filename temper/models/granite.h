@@ -9,4 +9,7 @@ namespace temper::models {
 // embedding. Throws ConfigError where logits would be divided by 0.
 void apply_granite_factors(const HfConfig& config, DecoderConfig& of_granite);
 
+// GgufArchitecture::add: the same factors as keys.
+void add_granite_factors(const HfConfig& source, const DecoderConfig& of_granite, GgufForm& form);
+
 }  // namespace temper::models

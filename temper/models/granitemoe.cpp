@@ -38,6 +38,8 @@ void write_granitemoe(NamedTensors& tensors) {
   write_experts(tensors, ExpertForm::kStacked, kGraniteMoeNames);
 }
 
+constexpr GgufName kGraniteMoeGgufNames[] = {{"block_sparse_moe.router", "ffn_gate_inp"}};
+
 const RegisteredFamily kGraniteMoe({.model_type = "granitemoe",
                                     .help = "Granite 3's mixtures of experts",
                                     .config = &granitemoe_config,
@@ -45,7 +47,14 @@ const RegisteredFamily kGraniteMoe({.model_type = "granitemoe",
                                     .causal_lm = "GraniteMoeForCausalLM",
                                     .sanitize = &read_granitemoe,
                                     .restore = &write_granitemoe,
-                                    .shards = sparse_shards()});
+                                    .shards = sparse_shards(),
+                                    .gguf = GgufArchitecture{.name = "granitemoe",
+                                                             .interleaved = true,
+                                                             .rope_factors = true,
+                                                             .output_bias = true,
+                                                             .scale_key = true,
+                                                             .names = kGraniteMoeGgufNames,
+                                                             .add = &add_granite_factors}});
 
 }  // namespace
 }  // namespace temper::models

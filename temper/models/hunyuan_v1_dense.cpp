@@ -37,6 +37,11 @@ DecoderConfig hunyuan_config(const HfConfig& config) {
   return c;
 }
 
+constexpr GgufName kHunyuanGgufNames[] = {
+    {"self_attn.query_layernorm", "attn_q_norm"},
+    {"self_attn.key_layernorm", "attn_k_norm"},
+};
+
 const RegisteredFamily kHunyuan(
     {.model_type = "hunyuan_v1_dense",
      .help = "Hunyuan's dense models: norms on q and k after rotary embedding",
@@ -45,7 +50,8 @@ const RegisteredFamily kHunyuan(
      .causal_lm = "HunYuanDenseV1ForCausalLM",
      .sequence_classification = "HunYuanDenseV1ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards()});
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "hunyuan-dense", .names = kHunyuanGgufNames}});
 
 }  // namespace
 }  // namespace temper::models

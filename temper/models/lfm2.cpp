@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "temper/models/gguf_form.h"
 #include "temper/models/hybrid_block.h"
 
 namespace temper::models {
@@ -81,12 +82,43 @@ constexpr ShardRule kLfm2Shards[] = {
     {"*.w2.weight", Split::kRows},
 };
 
+constexpr GgufName kLfm2GgufNames[] = {
+    {"model.embedding_norm.weight", "token_embd_norm.weight"},
+    {"operator_norm", "attn_norm"},
+    {"ffn_norm", "ffn_norm"},
+    {"self_attn.out_proj", "attn_output"},
+    {"self_attn.q_layernorm", "attn_q_norm"},
+    {"self_attn.k_layernorm", "attn_k_norm"},
+    {"conv.in_proj", "shortconv.in_proj"},
+    {"conv.conv", "shortconv.conv"},
+    {"conv.out_proj", "shortconv.out_proj"},
+    {"feed_forward.w1", "ffn_gate"},
+    {"feed_forward.w3", "ffn_up"},
+    {"feed_forward.w2", "ffn_down"},
+};
+
+// A layer without heads of keys is a convolution.
+void add_convolutions(const HfConfig& source, const DecoderConfig& c, GgufForm& form) {
+  if (source.boolean("conv_bias", false)) form.refuse(source, "conv_bias", "a bias");
+  const int64_t taps = source.integer("conv_L_cache", 3, ops::most_convolution_taps());
+  if (taps < 2) form.refuse(source, "conv_L_cache", "a convolution of one token");
+  form.set_number("shortconv.l_cache", taps);
+  std::vector<uint32_t> heads;
+  for (const bool has_state : dynamic_cast<const HybridConfig&>(*c.own).has_state)
+    heads.push_back(has_state ? 0 : static_cast<uint32_t>(c.attention.num_kv_heads));
+  form.set("attention.head_count_kv", GgufArray(std::move(heads)));
+}
+
 const RegisteredFamily kLfm2({.model_type = "lfm2",
                               .help = "LFM2: short convolutions and attention",
                               .config = &lfm2_config,
                               .make = &make_decoder<HybridBlock>,
                               .causal_lm = "Lfm2ForCausalLM",
-                              .shards = kLfm2Shards});
+                              .shards = kLfm2Shards,
+                              .gguf = GgufArchitecture{.name = "lfm2",
+                                                       .own_head_size = false,
+                                                       .names = kLfm2GgufNames,
+                                                       .add = &add_convolutions}});
 
 }  // namespace
 }  // namespace temper::models

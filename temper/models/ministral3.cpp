@@ -3,7 +3,10 @@
 //   q = (1 + beta ln(1 + floor(position / original length))) rotate(q(n1 x))
 //   h = x + o(attend(q, rotate(k(n1 x)), v(n1 x)))
 //   y = h + down(silu(gate(n2 h)) * up(n2 h))
+#include <cmath>
+
 #include "temper/models/decoder.h"
+#include "temper/models/gguf_form.h"
 
 namespace temper::models {
 namespace {
@@ -40,6 +43,13 @@ DecoderConfig ministral3_config(const HfConfig& config) {
   return c;
 }
 
+void add_temperature(const HfConfig&, const DecoderConfig& c, GgufForm& form) {
+  if (c.rotary.query_scale_beta == 0) return;
+  form.set_real("attention.temperature_scale", c.rotary.query_scale_beta);
+  form.set_number("rope.scaling.original_context_length",
+                  std::llround(c.rotary.original_max_position_embeddings));
+}
+
 const RegisteredFamily kMinistral3(
     {.model_type = "ministral3",
      .help = "Ministral 3, and the language model of a `mistral3`: queries grow with the position",
@@ -48,7 +58,9 @@ const RegisteredFamily kMinistral3(
      .causal_lm = "Ministral3ForCausalLM",
      .sequence_classification = "Ministral3ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards()});
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{
+         .name = "mistral3", .interleaved = true, .rope_factors = true, .add = &add_temperature}});
 
 }  // namespace
 }  // namespace temper::models

@@ -48,7 +48,9 @@ const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .sequence_classification = "MixtralForSequenceClassification",
                                  .sanitize = &read_mixtral,
                                  .restore = &write_mixtral,
-                                 .shards = sparse_shards()});
+                                 .shards = sparse_shards(),
+                                 .gguf = GgufArchitecture{
+                                     .name = "llama", .interleaved = true, .rope_factors = true}});
 
 }  // namespace
 }  // namespace temper::models

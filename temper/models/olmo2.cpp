@@ -27,14 +27,17 @@ DecoderConfig olmo2_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kOlmo2({.model_type = "olmo2",
-                               .help = "OLMo 2: norms after attention and MLP alone",
-                               .config = &olmo2_config,
-                               .make = &make_decoder<PostNormBlock>,
-                               .causal_lm = "Olmo2ForCausalLM",
-                               .sequence_classification = "Olmo2ForSequenceClassification",
-                               .sanitize = &unwrap_language_model,
-                               .shards = decoder_shards()});
+const RegisteredFamily kOlmo2(
+    {.model_type = "olmo2",
+     .help = "OLMo 2: norms after attention and MLP alone",
+     .config = &olmo2_config,
+     .make = &make_decoder<PostNormBlock>,
+     .causal_lm = "Olmo2ForCausalLM",
+     .sequence_classification = "Olmo2ForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{
+         .name = "olmo2", .needs_head = true, .own_head_size = false, .post_norm = true}});
 
 }  // namespace
 }  // namespace temper::models

@@ -23,7 +23,14 @@ const RegisteredFamily kOlmo3({.model_type = "olmo3",
                                .causal_lm = "Olmo3ForCausalLM",
                                .sequence_classification = "Olmo3ForSequenceClassification",
                                .sanitize = &unwrap_language_model,
-                               .shards = decoder_shards()});
+                               .shards = decoder_shards(),
+                               .gguf = GgufArchitecture{.name = "olmo2",
+                                                        .needs_head = true,
+                                                        .own_head_size = false,
+                                                        .post_norm = true,
+                                                        .windows = true,
+                                                        .window_period = 4,
+                                                        .plain_in_window = true}});
 
 }  // namespace
 }  // namespace temper::models

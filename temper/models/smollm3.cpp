@@ -38,14 +38,16 @@ DecoderConfig smollm3_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kSmolLm3({.model_type = "smollm3",
-                                 .help = "SmolLM3: every fourth layer without positions",
-                                 .config = &smollm3_config,
-                                 .make = &make_decoder<PreNormBlock>,
-                                 .causal_lm = "SmolLM3ForCausalLM",
-                                 .sequence_classification = "SmolLM3ForSequenceClassification",
-                                 .sanitize = &unwrap_language_model,
-                                 .shards = decoder_shards()});
+const RegisteredFamily kSmolLm3(
+    {.model_type = "smollm3",
+     .help = "SmolLM3: every fourth layer without positions",
+     .config = &smollm3_config,
+     .make = &make_decoder<PreNormBlock>,
+     .causal_lm = "SmolLM3ForCausalLM",
+     .sequence_classification = "SmolLM3ForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "smollm3", .interleaved = true, .rotation_period = 4}});
 
 }  // namespace
 }  // namespace temper::models

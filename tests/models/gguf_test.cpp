@@ -1,199 +1,119 @@
-// Models as llama.cpp's architectures read them: keys, names, shapes and values. That llama.cpp
-// computes the same is shown by tools/check_gguf.py.
+// Models as llama.cpp's architectures read them: names, shapes and values. That llama.cpp computes
+// the same is shown by tools/check_gguf.py.
 #include "temper/models/gguf.h"
-
-#include <doctest/doctest.h>
 
 #include <set>
 
 #include "temper/base/file.h"
-#include "temper/models/decoder.h"
-#include "temper/models/init.h"
-#include "tests/train/tiny.h"
+#include "temper/models/sparse_block.h"
+#include "tests/models/gguf_tiny.h"
 
-using namespace temper;
+using namespace gguf_tiny;
 using tiny::Folder;
 
 namespace {
 
-// Those that llama.cpp has an architecture for.
-std::vector<std::string> gguf_families() {
-  std::vector<std::string> names;
-  for (const auto& family : models::families().list())
-    if (family.value.gguf) names.push_back(family.name);
-  return names;
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+std::vector<std::string> norms_of(const std::string& family) {
+  const auto is = [&](const std::set<std::string>& these) { return these.contains(family); };
+  if (is({"olmo2", "olmo3", "exaone4"})) return {"post_attention_norm", "post_ffw_norm"};
+  if (is({"gemma2", "gemma3_text", "glm4"}))
+    return {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"};
+  if (is({"seed_oss", "glm4_moe", "gpt_oss"})) return {"attn_norm", "post_attention_norm"};
+  if (is({"cohere2"})) return {"attn_norm"};
+  return {"attn_norm", "ffn_norm"};
 }
 
-Json config_of(const std::string& family, const Json& changes = Json::object()) {
-  Json config = {{"model_type", family},      {"vocab_size", 61},
-                 {"hidden_size", 32},         {"intermediate_size", 40},
-                 {"num_hidden_layers", 7},    {"num_attention_heads", 4},
-                 {"num_key_value_heads", 2},  {"head_dim", 8},
-                 {"sliding_window", 5},       {"max_position_embeddings", 128},
-                 {"query_pre_attn_scalar", 8}};
-  if (family == "mistral") config["sliding_window"] = nullptr;  // llama.cpp's llama has none
-  config.update(changes);
-  return config;
-}
-
-models::HfConfig parsed(const Json& config) { return models::HfConfig::parse(config, "config"); }
-
-models::GgufForm form_of(const std::string& family, const Json& changes = Json::object()) {
-  return models::gguf_form(parsed(config_of(family, changes)));
-}
-std::string problem(const std::string& family, const Json& changes) {
-  try {
-    form_of(family, changes);
-  } catch (const ConfigError& e) {
-    return e.what();
+void expect_attention(const models::DecoderConfig& c, const std::string& block, Shapes& shapes) {
+  const int64_t kv = 8 * c.attention.num_kv_heads;
+  shapes[block + "attn_output.weight"] = {32, 32};
+  if (c.attention.joined_qkv) {
+    shapes[block + "attn_qkv.weight"] = {32 + 2 * kv, 32};
+  } else {
+    shapes[block + "attn_q.weight"] = {32, 32};
+    shapes[block + "attn_k.weight"] = shapes[block + "attn_v.weight"] = {kv, 32};
   }
-  return "no error";
-}
-
-template <class T>
-std::optional<T> key(const models::GgufForm& form, const std::string& name) {
-  for (const auto& [full, value] : form.keys)
-    if (full == form.architecture + "." + name) return std::get<T>(value);
-  return std::nullopt;
-}
-
-std::unique_ptr<models::CausalLM> model_of(const Json& config) {
-  auto model = models::init_model(parsed(config), 3);
-  uint64_t n = 0;
-  model->each_parameter([&](const std::string&, nn::Parameter& p) {  // no constants
-    p.own();
-    p.set_value(p.value().detach() +
-                0.01 * at::arange(p.value().numel()).reshape(p.shape()).remainder(17 + ++n % 5));
-  });
-  return model;
-}
-
-std::map<std::string, at::Tensor> made(models::CausalLM& model, const models::GgufForm& form,
-                                       at::ScalarType type = at::kFloat) {
-  std::map<std::string, at::Tensor> out;
-  for (const auto& [name, view] : models::gguf_tensors(model, form, type)) {
-    const TensorView whole = view.make ? view.make() : view;
-    CHECK(whole.dtype == view.dtype);
-    CHECK(whole.shape == view.shape);
-    out[name] = models::to_tensor(whole, at::kFloat).clone();
+  if (c.attention.qkv_bias) {
+    shapes[block + "attn_q.bias"] = {32};
+    shapes[block + "attn_k.bias"] = shapes[block + "attn_v.bias"] = {kv};
   }
-  return out;
+  if (c.attention.o_bias) shapes[block + "attn_output.bias"] = {32};
+  if (c.attention.sinks) shapes[block + "attn_sinks.weight"] = {4};
+  if (!c.attention.qk_norm) return;
+  const bool whole = c.attention.qk_norm_is_whole;
+  shapes[block + "attn_q_norm.weight"] = {whole ? 32 : 8};
+  shapes[block + "attn_k_norm.weight"] = {whole ? kv : 8};
 }
 
-at::Tensor value_of(models::CausalLM& model, const std::string& name) {
-  at::Tensor found;
-  model.each_parameter([&](const std::string& own, nn::Parameter& p) {
-    if (own == name) found = p.float_value().detach().clone();
-  });
-  REQUIRE_MESSAGE(found.defined(), name);
-  return found;
+void expect_experts(const models::SparseConfig& c, const std::string& block, Shapes& shapes) {
+  shapes[block + "ffn_gate_inp.weight"] = {3, 32};
+  shapes[block + "ffn_gate_exps.weight"] = {3, c.width, 32};
+  shapes[block + "ffn_up_exps.weight"] = {3, c.width, 32};
+  shapes[block + "ffn_down_exps.weight"] = {3, 32, c.width};
+  if (c.correction) shapes[block + "exp_probs_b.bias"] = {3};
+  if (c.router_bias) shapes[block + "ffn_gate_inp.bias"] = {3};
+  if (c.expert_bias) {
+    shapes[block + "ffn_gate_exps.bias"] = shapes[block + "ffn_up_exps.bias"] = {3, c.width};
+    shapes[block + "ffn_down_exps.bias"] = {3, 32};
+  }
+  if (c.shared_width == 0) return;
+  shapes[block + "ffn_gate_shexp.weight"] =
+      shapes[block + "ffn_up_shexp.weight"] = {c.shared_width, 32};
+  shapes[block + "ffn_down_shexp.weight"] = {32, c.shared_width};
+}
+
+Shapes expected_of(const std::string& family, const models::DecoderConfig& c) {
+  Shapes shapes = {{"token_embd.weight", {61, 32}}, {"output_norm.weight", {32}}};
+  if (!c.tie_word_embeddings) shapes["output.weight"] = {61, 32};
+  for (const size_t layer : {0, 1}) {
+    const std::string block = str("blk.", layer, ".");
+    for (const std::string& norm : norms_of(family)) shapes[block + norm + ".weight"] = {32};
+    expect_attention(c, block, shapes);
+    if (c.sparse && c.sparse->layers[layer]) {
+      expect_experts(*c.sparse, block, shapes);
+    } else {
+      shapes[block + "ffn_up.weight"] = {c.joined_mlp ? 80 : 40, 32};
+      if (!c.joined_mlp) shapes[block + "ffn_gate.weight"] = {40, 32};
+      shapes[block + "ffn_down.weight"] = {32, 40};
+    }
+  }
+  return shapes;
+}
+
+bool is_float32(const std::string& name, size_t dimensions) {
+  return dimensions < 2 || name.ends_with(".bias") ||
+         name.find("ffn_gate_inp") != std::string::npos;
 }
 
 }  // namespace
 
 TEST_CASE("every family's tensors have the names and shapes that llama.cpp asks for") {
   for (const std::string& family : gguf_families()) {
+    if (family == "lfm2") continue;  // below
     CAPTURE(family);
     const Json config = config_of(family, {{"num_hidden_layers", 2}});
     const auto model = model_of(config);
-    std::map<std::string, std::vector<int64_t>> expected = {{"token_embd.weight", {61, 32}},
-                                                            {"output_norm.weight", {32}}};
     const models::DecoderConfig c = models::families().find(family).config(parsed(config));
-    if (!c.tie_word_embeddings) expected["output.weight"] = {61, 32};
-    for (const std::string block : {"blk.0.", "blk.1."}) {
-      expected[block + "attn_norm.weight"] = expected[block + "ffn_norm.weight"] = {32};
-      expected[block + "attn_q.weight"] = expected[block + "attn_output.weight"] = {32, 32};
-      expected[block + "attn_k.weight"] = expected[block + "attn_v.weight"] = {16, 32};
-      expected[block + "ffn_gate.weight"] = expected[block + "ffn_up.weight"] = {40, 32};
-      expected[block + "ffn_down.weight"] = {32, 40};
-      if (c.attention.qkv_bias) {
-        expected[block + "attn_q.bias"] = {32};
-        expected[block + "attn_k.bias"] = expected[block + "attn_v.bias"] = {16};
-      }
-      if (c.attention.qk_norm)
-        expected[block + "attn_q_norm.weight"] = expected[block + "attn_k_norm.weight"] = {8};
-      if (models::families().find(family).gguf->windows)  // norms after attention and MLP
-        expected[block + "post_attention_norm.weight"] =
-            expected[block + "post_ffw_norm.weight"] = {32};
-    }
-    std::map<std::string, std::vector<int64_t>> found;
+    Shapes found;
     for (const auto& [name, view] : models::gguf_tensors(*model, form_of(family), at::kBFloat16)) {
       found[name] = view.shape;
-      CHECK(view.dtype == (view.shape.size() < 2 ? DType::kFloat32 : DType::kBFloat16));
+      CHECK(view.dtype ==
+            (is_float32(name, view.shape.size()) ? DType::kFloat32 : DType::kBFloat16));
     }
-    CHECK(found == expected);
+    CHECK(found == expected_of(family, c));
   }
 }
 
-TEST_CASE("sizes, windows, caps and positions become keys") {
+TEST_CASE("rows of q and k lie in pairs where the architecture rotates these") {
   for (const std::string& family : gguf_families()) {
-    CAPTURE(family);
-    const models::GgufForm form = form_of(family);
-    const models::Family& entry = models::families().find(family);
-    const models::DecoderConfig config = entry.config(parsed(config_of(family)));
-    CHECK(form.architecture == entry.gguf->name);
-    CHECK(key<uint32_t>(form, "context_length") == 128);
-    CHECK(key<uint32_t>(form, "embedding_length") == 32);
-    CHECK(key<uint32_t>(form, "block_count") == 7);
-    CHECK(key<uint32_t>(form, "feed_forward_length") == 40);
-    CHECK(key<uint32_t>(form, "attention.head_count") == 4);
-    CHECK(key<uint32_t>(form, "attention.head_count_kv") == 2);
-    CHECK(key<uint32_t>(form, "attention.key_length") == 8);
-    CHECK(key<uint32_t>(form, "attention.value_length") == 8);
-    CHECK(key<uint32_t>(form, "vocab_size") == 61);
-    CHECK(key<uint32_t>(form, "rope.dimension_count") == 8);
-    CHECK(key<float>(form, "attention.layer_norm_rms_epsilon") == 1e-6f);
-    CHECK(key<float>(form, "rope.freq_base") == static_cast<float>(config.rotary.theta));
-    CHECK(key<float>(form, "rope.freq_base_swa").has_value() == config.local_rotary.has_value());
-    CHECK(key<uint32_t>(form, "attention.sliding_window").has_value() == entry.gguf->windows);
-    CHECK(!key<GgufArray>(form, "attention.sliding_window_pattern"));
-  }
-  CHECK(key<float>(form_of("gemma2"), "attn_logit_softcapping") == 50.0f);
-  CHECK(key<float>(form_of("gemma2"), "final_logit_softcapping") == 30.0f);
-  const auto pattern = key<GgufArray>(form_of("gemma3_text", {{"sliding_window_pattern", 2}}),
-                                      "attention.sliding_window_pattern");
-  CHECK(pattern == GgufArray(std::vector<uint32_t>{1, 0, 1, 0, 1, 0, 1}));
-}
-
-TEST_CASE("scaled positions: linear and yarn as keys, llama3 as factors of the frequencies") {
-  const auto scaled = [](const Json& scaling) {
-    return form_of("llama", {{"rope_scaling", scaling}});
-  };
-  const auto linear = scaled({{"rope_type", "linear"}, {"factor", 4.0}});
-  CHECK(key<std::string>(linear, "rope.scaling.type") == "linear");
-  CHECK(key<float>(linear, "rope.scaling.factor") == 4.0f);
-  Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
-  CHECK(key<std::string>(scaled(yarn), "rope.scaling.type") == "yarn");
-  CHECK(key<uint32_t>(scaled(yarn), "rope.scaling.original_context_length") == 32);
-  CHECK(!key<float>(scaled(yarn), "rope.scaling.attn_factor"));
-  yarn["attention_factor"] = 1.5;
-  CHECK(*key<float>(scaled(yarn), "rope.scaling.attn_factor") ==
-        doctest::Approx(1.5 / (1 + 0.1 * std::log(4.0))));
-  // At theta 100 and heads of 8, wavelengths are 6.3, 19.9, 62.8 and 199: kept, blended, divided.
-  const auto llama3 = form_of("llama", {{"rope_theta", 100.0},
-                                        {"rope_scaling",
-                                         {{"rope_type", "llama3"},
-                                          {"factor", 8.0},
-                                          {"low_freq_factor", 1.0},
-                                          {"high_freq_factor", 4.0},
-                                          {"original_max_position_embeddings", 40}}}});
-  REQUIRE(llama3.rope_factors.size() == 4);
-  CHECK(llama3.rope_factors[0] == 1.0f);
-  const double smooth = (40 / (2 * M_PI * std::sqrt(10.0)) - 1) / 3;
-  CHECK(llama3.rope_factors[1] == doctest::Approx(1 / ((1 - smooth) / 8 + smooth)));
-  CHECK(llama3.rope_factors[2] == 8.0f);
-  CHECK(llama3.rope_factors[3] == 8.0f);
-  const auto model = model_of(config_of("llama"));
-  const at::Tensor written = made(*model, llama3).at("rope_freqs.weight");
-  CHECK(at::equal(written, at::tensor(llama3.rope_factors)));
-}
-
-TEST_CASE("rows of q and k of the architecture llama lie in pairs, and no other's do") {
-  for (const std::string& family : gguf_families()) {
+    if (family == "lfm2" || family == "phi3") continue;  // have other modules
     CAPTURE(family);
     const models::Family& entry = models::families().find(family);
-    const bool pairs = entry.gguf->interleaved;
-    const Json change = {{"attention_bias", pairs}};
+    const bool pairs = std::set<std::string>{"llama",   "mistral",    "mixtral",   "granite",
+                                             "smollm3", "granitemoe", "ministral3"}
+                           .contains(family);
+    const Json change = {{"attention_bias", entry.gguf->output_bias}};
     const auto model = model_of(config_of(family, change));
     const auto tensors = made(*model, form_of(family, change));
     const std::string layer = "model.layers.3.self_attn.";
@@ -234,31 +154,62 @@ TEST_CASE("a scale of queries that llama.cpp has no key for is multiplied into q
   CHECK(form_of("gemma2", {{"head_dim", 16}}).query_scale == doctest::Approx(std::sqrt(2.0)));
 }
 
-TEST_CASE("what llama.cpp computes otherwise is refused by its key") {
-  const auto says = [](const std::string& found, const std::string& part) {
-    CAPTURE(found);
-    return found.find("config: `" + part) != std::string::npos &&
-           found.find("--format hf") != std::string::npos;
-  };
-  CHECK(says(problem("qwen3", {{"attention_bias", true}}), "attention_bias`: a bias of attention"));
-  CHECK(says(problem("qwen2", {{"head_dim", 16}}), "head_dim`: 4 heads of 16 with a hidden size"));
-  CHECK(says(problem("qwen2", {{"use_sliding_window", true}, {"max_window_layers", 3}}),
-             "use_sliding_window`: layers that attend to a window"));
-  CHECK(problem("qwen2", {{"use_sliding_window", true},
-                          {"max_window_layers", 3},
-                          {"sliding_window", 128}}) == "no error");
-  CHECK(says(problem("mistral", {{"sliding_window", 5}}), "sliding_window`: layers that attend"));
-  CHECK(says(problem("gemma", {{"tie_word_embeddings", false}}), "tie_word_embeddings`: a head"));
-  CHECK(says(problem("gemma2", {{"final_logit_softcapping", nullptr}}), "final_logit_softcapping"));
-  CHECK(says(problem("gemma3_text", {{"attn_logit_softcapping", 5.0}}), "attn_logit_softcapping"));
-  CHECK(says(problem("llama", {{"hidden_act", "gelu"}}), "hidden_act`: another activation"));
-  const auto scaling = [](const Json& value) { return Json{{"rope_scaling", value}}; };
-  CHECK(
-      says(problem("qwen2", scaling({{"rope_type", "llama3"}, {"factor", 8.0}})), "rope_scaling"));
-  CHECK(says(problem("llama", scaling({{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 8}})),
-             "rope_scaling`: yarn with other values"));
-  CHECK(says(problem("gemma3_text", scaling({{"rope_type", "yarn"}, {"factor", 4.0}})),
-             "rope_scaling`: `rope_type` yarn"));
+TEST_CASE("the experts of a layer are one tensor, gate and up apart") {
+  for (const std::string family : {"qwen3_moe", "gpt_oss"}) {
+    CAPTURE(family);
+    const auto model = model_of(config_of(family));
+    const auto tensors = made(*model, form_of(family));
+    for (int64_t expert = 0; expert < 3; ++expert) {
+      const std::string own = str("model.layers.5.mlp.experts.", expert, ".");
+      const at::Tensor both = value_of(*model, own + "gate_up_proj.weight");
+      const int64_t width = both.size(0) / 2;
+      const bool alternate = family == "gpt_oss";
+      for (int64_t row = 0; row < width; ++row) {
+        CHECK(at::equal(tensors.at("blk.5.ffn_gate_exps.weight")[expert][row],
+                        both[alternate ? 2 * row : row]));
+        CHECK(at::equal(tensors.at("blk.5.ffn_up_exps.weight")[expert][row],
+                        both[alternate ? 2 * row + 1 : width + row]));
+      }
+      CHECK(at::equal(tensors.at("blk.5.ffn_down_exps.weight")[expert],
+                      value_of(*model, own + "down_proj.weight")));
+      if (alternate)
+        CHECK(at::equal(tensors.at("blk.5.ffn_up_exps.bias")[expert],
+                        value_of(*model, own + "gate_up_proj.bias").slice(0, 1, 2 * width, 2)));
+    }
+  }
+}
+
+TEST_CASE("longrope's factors are tensors, its scale of cosines a key") {
+  const Json change = {{"max_position_embeddings", 128},
+                       {"original_max_position_embeddings", 64},
+                       {"rope_scaling",
+                        {{"type", "longrope"},
+                         {"short_factor", {1.0, 1.5, 2.0, 2.5}},
+                         {"long_factor", {3.0, 3.5, 4.0, 4.5}}}}};
+  const auto form = form_of("phi3", change);
+  CHECK(key<uint32_t>(form, "rope.scaling.original_context_length") == 64);
+  CHECK(*key<float>(form, "rope.scaling.attn_factor") ==
+        doctest::Approx(std::sqrt(1 + std::log(2.0) / std::log(64.0))));
+  const auto tensors = made(*model_of(config_of("phi3", change)), form);
+  CHECK(at::equal(tensors.at("rope_factors_short.weight"), at::tensor({1.0f, 1.5f, 2.0f, 2.5f})));
+  CHECK(at::equal(tensors.at("rope_factors_long.weight"), at::tensor({3.0f, 3.5f, 4.0f, 4.5f})));
+}
+
+TEST_CASE("a convolution is a layer without heads of keys") {
+  const auto form = form_of("lfm2", {{"conv_L_cache", 4}});
+  CHECK(key<GgufArray>(form, "attention.head_count_kv") ==
+        GgufArray(std::vector<uint32_t>{0, 2, 0, 0, 2, 0, 0}));
+  CHECK(key<uint32_t>(form, "shortconv.l_cache") == 4);
+  const auto model = model_of(config_of("lfm2", {{"conv_L_cache", 4}}));
+  const auto tensors = made(*model, form);
+  CHECK(at::equal(tensors.at("blk.0.shortconv.conv.weight"),
+                  value_of(*model, "model.layers.0.conv.conv.weight").squeeze(1)));
+  CHECK(tensors.at("blk.0.shortconv.in_proj.weight").sizes() == at::IntArrayRef({96, 32}));
+  CHECK(tensors.at("blk.0.shortconv.out_proj.weight").sizes() == at::IntArrayRef({32, 32}));
+  CHECK(tensors.contains("blk.1.attn_q_norm.weight"));
+  CHECK(!tensors.contains("blk.0.attn_q.weight"));
+  CHECK(tensors.contains("token_embd_norm.weight"));
+  CHECK(problem("lfm2", {{"conv_bias", true}}).find("`conv_bias`: a bias") != std::string::npos);
 }
 
 TEST_CASE("a saved file reads back with the model's values, rounded once") {
