@@ -10,6 +10,7 @@
 #include "temper/dist/environment.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
+#include "temper/train/snapshot.h"
 
 namespace temper::train {
 namespace {
