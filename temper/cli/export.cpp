@@ -12,6 +12,7 @@
 #include "temper/generate/score.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapter.h"
+#include "temper/models/config.h"
 #include "temper/models/directory.h"
 #include "temper/models/gguf.h"
 #include "temper/models/save.h"
@@ -63,7 +64,7 @@ void Export::declare(CLI::App& app) {
          "merge into the weights as quantized to this format, which a run with the same "
          "model.storage used: float32, bfloat16, int8, nf4 or mxfp4 (the values of the original "
          "weights); default: the original weights")
-      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4", "mxfp4"}));
+      ->check(CLI::IsMember(models::storage_names()));
 }
 
 // Compares the written tensors with the merged weights, rounded once, which are made again one by

@@ -9,6 +9,7 @@
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/models/config.h"
 #include "temper/models/device.h"
 #include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
@@ -307,7 +308,7 @@ void add_storage(CLI::App& app, std::string& storage) {
          "storage format of weights: float32 or bfloat16 (all), int8 or nf4 (the blocks' linear "
          "layers), mxfp4 (experts that the files hold in it); the rest follows --dtype; default: "
          "--dtype")
-      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4", "mxfp4"}));
+      ->check(CLI::IsMember(models::storage_names()));
 }
 
 models::Storage kept_as(const std::string& dtype, const std::string& storage,

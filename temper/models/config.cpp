@@ -16,6 +16,11 @@ inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none"
 
 namespace temper::models {
 
+std::vector<std::string> storage_names() {
+  const auto& names = enum_names<models::ModelSection::Storage>;
+  return {names.begin(), names.end()};
+}
+
 void ModelSection::fields(Fields& f) {
   f.add("path", path, "directory of a Hugging Face model, or its id in the local cache; required");
   f.add(

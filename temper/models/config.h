@@ -24,6 +24,9 @@ struct ModelSection {
   void fields(Fields& f);
 };
 
+// The names of ModelSection::Storage, which --storage takes, too.
+std::vector<std::string> storage_names();
+
 struct AdapterSection {
   enum class Method { kNone, kLora, kQlora };
   Method method = Method::kNone;

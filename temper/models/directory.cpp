@@ -1,7 +1,6 @@
 #include "temper/models/directory.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "temper/io/weight_files.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/checkpoint_tensors.h"
+#include "temper/models/config.h"
 #include "temper/models/load.h"
 #include "temper/models/model.h"
 #include "temper/models/mxfp4.h"
@@ -115,9 +115,9 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
   const SafetensorsMetadata said = read_safetensors_metadata(path);
   const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
   if (dtype == said.end() || storage == said.end()) return {};
-  constexpr std::array<std::string_view, 5> known = {"float32", "bfloat16", "int8", "nf4", "mxfp4"};
+  const std::vector<std::string> known = storage_names();
   if (std::find(known.begin(), known.end(), storage->second) == known.end() ||
-      std::find(known.begin(), known.begin() + 2, dtype->second) == known.begin() + 2)
+      (dtype->second != "float32" && dtype->second != "bfloat16"))
     return {};
   return BaseFormat{dtype->second, storage->second};
 }

@@ -108,6 +108,7 @@ std::vector<int64_t> written_shape(const nn::Parameter& parameter) {
 // The same parameter of each expert, or one half of it.
 struct StackedExperts {
   enum class Half { kNone, kGate, kUp };
+  size_t place = 0;  // among the tensors
   std::vector<nn::Parameter*> experts;
   Half half = Half::kNone;
   bool interleaved = false;  // rows of gate and up alternate
@@ -143,7 +144,7 @@ class GgufTensors {
   }
 
   std::vector<std::pair<std::string, TensorView>> take() {
-    for (auto& [place, stack] : stacks_) set_stacked(place, std::move(stack));
+    for (auto& entry : stacks_) set_stacked(std::move(entry.second));
     add_factors("rope_freqs.weight", form_.rope_factors);
     add_factors("rope_factors_long.weight", form_.long_factors);
     add_factors("rope_factors_short.weight", form_.short_factors);
@@ -178,9 +179,10 @@ class GgufTensors {
   }
 
   void push(const std::string& own, Half half, size_t expert, nn::Parameter& parameter) {
-    const auto [found, fresh] = places_.try_emplace(own, tensors_.size());
-    StackedExperts& stack = stacks_[found->second];
+    const auto [found, fresh] = stacks_.try_emplace(own);
+    StackedExperts& stack = found->second;
     if (fresh) {
+      stack.place = tensors_.size();
       tensors_.emplace_back(own, TensorView());
       stack.half = half;
       stack.interleaved = form_.interleaved_unit;
@@ -189,8 +191,8 @@ class GgufTensors {
     stack.experts.push_back(&parameter);
   }
 
-  void set_stacked(size_t place, StackedExperts stack) {
-    auto& [own, view] = tensors_[place];
+  void set_stacked(StackedExperts stack) {
+    auto& [own, view] = tensors_[stack.place];
     const std::vector<int64_t> shape = stack.shape();
     const auto type = is_float32(own, shape.size()) ? at::kFloat : dtype_;
     view = view_of(shape, type, [own, type, shape, value = value_, stack = std::move(stack)] {
@@ -219,8 +221,7 @@ class GgufTensors {
   at::ScalarType dtype_;
   const ValueOf& value_;
   std::vector<std::pair<std::string, TensorView>> tensors_;
-  std::map<std::string, size_t> places_;     // of stacked tensors, by name
-  std::map<size_t, StackedExperts> stacks_;  // by place
+  std::map<std::string, StackedExperts> stacks_;  // by name
 };
 
 }  // namespace

@@ -82,17 +82,13 @@ Json Service::save_weights_for_sampler(const Json& body) {
           }};
         const std::string id = model->session + ":sample:" + std::to_string(*number);
         return Job{.step = [=, this] {
-          {
-            const std::lock_guard lock(mutex_);
-            SamplerPointer sampler = add_sampler(session_of(model->session), id, "snapshot");
-            sampler->base_model = model->record.base_model;
-            sampler->model = model->id;
-            sampler->is_inflight = inflight;
-          }
           SamplerPointer sampler;
           {
             const std::lock_guard lock(mutex_);
-            sampler = samplers_.at(id);
+            sampler = add_sampler(session_of(model->session), id, "snapshot");
+            sampler->base_model = model->record.base_model;
+            sampler->model = model->id;
+            sampler->is_inflight = inflight;
           }
           snapshot(model, sampler);
           Json done = answer;

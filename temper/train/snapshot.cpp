@@ -96,8 +96,8 @@ TensorView Snapshot::take(Item& item) {
   const std::lock_guard lock(mutex_);
   check(item.state != Item::State::kTaken, "a tensor of a snapshot was asked for twice");
   TensorView copy =
-      item.state == Item::State::kCopied ? std::move(item.copy) : copy_of(item.live, Threads::kOne);
-  item = {{}, {}, Item::State::kTaken};
+      item.state == Item::State::kCopied ? std::move(item.view) : copy_of(item.view, Threads::kOne);
+  item = {{}, Item::State::kTaken};
   return copy;
 }
 
@@ -105,7 +105,7 @@ TensorMap Snapshot::of(const TensorMap& live) {
   TensorMap views;
   for (const auto& [name, view] : live) {
     const auto item = std::make_shared<Item>();
-    item->live = view;
+    item->view = view;
     items_.push_back(item);
     TensorView& mine = views[name];
     mine.dtype = view.dtype;
@@ -125,7 +125,7 @@ void Snapshot::complete() {
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Item>& item : items_)
     if (item->state == Item::State::kLive)
-      *item = {{}, copy_of(item->live, Threads::kAll), Item::State::kCopied};
+      *item = {copy_of(item->view, Threads::kAll), Item::State::kCopied};
 }
 
 int64_t copied_bytes(const TensorMap& tensors) {

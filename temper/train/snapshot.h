@@ -34,7 +34,7 @@ class Snapshot : public std::enable_shared_from_this<Snapshot> {
 
  private:
   struct Item {
-    TensorView live, copy;
+    TensorView view;  // of what changes, then of its copy
     enum class State { kLive, kCopied, kTaken } state = State::kLive;
   };
   TensorView take(Item& item);
