@@ -19,8 +19,9 @@ export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)
 listens() { grep -qi ":$(printf %04x $MASTER_PORT) 0*:0000 0A " /proc/net/tcp /proc/net/tcp6; }
 connected() { grep -qi " 0[0-9A-F]*:$(printf %04x $MASTER_PORT) 01 " /proc/net/tcp /proc/net/tcp6; }
 stays_connected() { for _ in $(seq 20); do connected || return 1; sleep 0.2; done; }
-# Whether the process catches SIGTERM: before that it ends without a word.
-catches() { (((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$1/status") >> 14) & 1)); }
+# Whether the process catches SIGTERM: before that it ends without a word. Before it is the program it is a copy of this
+# shell, whose own handlers the kernel shows.
+catches() { [ "/proc/$1/exe" -ef "$temper" ] && (((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$1/status") >> 14) & 1)); }
 for rank in 0 1; do
   status=0
   RANK=$rank TEMPER_TIMEOUT_SECONDS=6 timeout 200 "$temper" $run 2> err || status=$?
