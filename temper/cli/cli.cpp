@@ -62,8 +62,8 @@ int report(const char* kind, const std::exception& e, int status) {
   if (status == 2 && is_later_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::string message = what.substr(0, what.find("\nException raised from"));
   if (message.size() > kLongestMessage) message = message.substr(0, kLongestMessage) + "...";
-  // It may quote a file that is no text.
-  std::cerr << "temper: " << kind << repair_utf8(message) << std::endl;
+  // It may quote a file that is no text, or one that would write to the terminal.
+  std::cerr << "temper: " << kind << printable(message) << std::endl;
   return status;
 }
 

@@ -54,9 +54,9 @@ void ColumnType::add(const Json& value, const std::string& path, const std::stri
   if (found != Kind::kRecord) return;
   for (const auto& [name, member] : value.items()) {
     const auto known = std::find_if(fields.begin(), fields.end(),
-                                    [&name = name](const auto& f) { return f.first == name; });
+                                    [&name = name](const auto& f) { return f.name == name; });
     ColumnType& type =
-        known != fields.end() ? known->second : fields.emplace_back(name, ColumnType()).second;
+        known != fields.end() ? known->type : fields.emplace_back(ColumnField{name, {}}).type;
     type.add(member, path.empty() ? name : path + "." + name, where);
   }
 }

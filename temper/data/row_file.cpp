@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"
@@ -20,6 +21,7 @@
 namespace temper::data {
 namespace {
 constexpr int64_t kPiece = int64_t{1} << 16;  // bytes read at once
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_pipe(const std::string& path) {
   std::error_code none;
@@ -81,10 +83,12 @@ void RowFile::index() {
     if (n < 0 && errno == EINTR) continue;
     check<DataError>(n >= 0, path_, ": cannot read: ", errno_text);
     if (n == 0) break;
-    for (ssize_t i = 0; i < n; ++i) {
-      const char c = buffer[static_cast<size_t>(i)];
+    const std::string_view read(buffer.data(), static_cast<size_t>(n));
+    const size_t first = at == 0 && read.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+    for (size_t i = first; i < read.size(); ++i) {
+      const char c = read[i];
       if (c == '\n')
-        end_line(at + i + 1);
+        end_line(at + static_cast<int64_t>(i) + 1);
       else if (c != ' ' && c != '\t' && c != '\r')
         blank = false;
     }
@@ -124,7 +128,7 @@ std::string RowFile::line(int64_t row) const {
     }
     check<DataError>(line.size() <= kMaxLineBytes, where(row), ": a line of more than 1 GiB");
   }
-  if (from == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  if (from == 0 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
   return line;
 }
 

@@ -32,7 +32,10 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
   std::optional<Side> teacher;
   std::optional<ops::TopTokens> top;
   nn::Context own = context, theirs{.forest = pass.forest};
-  if (strategy.tap() == Tap::kNone) own.rows = theirs.rows = pass.rows();
+  if (strategy.tap() == Tap::kNone)
+    theirs.rows = pass.rows();
+  else
+    own.rows = nullptr;
   const std::shared_ptr<const Alignment> alignment = strategy.align(pass);
   if (alignment) {
     theirs.forest = alignment->teacher.forest;
@@ -92,18 +95,23 @@ bool DistillTask::counts_every_token() const {
 
 DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
   using Recompute = train::TrainSection::Recompute;
-  const nn::Context context{.forest = pass.forest,
-                            .dropout = training ? &pass.dropout : nullptr,
-                            .routers = training ? pass.routers : nullptr,
-                            .recompute = training && config_.train.recompute == Recompute::kBlocks};
+  const nn::Context context = train::context_of(
+      pass, {.recompute = training && config_.train.recompute == Recompute::kBlocks,
+             .dropout = training,
+             .watched = training});
   const Reading reading = read(roles_, strategy_, remote_, pass, context);
   const Strategy::Comparison found = strategy_.compare(reading);
   at::Tensor logp = found.logp;
   if (!logp.defined() && !pass.target_M.empty())
     logp = model_.token_logp(reading.student.hidden(), pass.row_M, pass.target_M).logp;
-  const std::vector<at::Tensor> here = ops::to_host({found.value, logp});
+  // Nothing to compare is a loss all the same: routers may have one of all tokens, and ranks that
+  // divide the weights make equally many passes backward.
+  const at::Tensor none = reading.student.hidden().flatten().slice(0, 0, 0);
+  const std::vector<at::Tensor> here = ops::to_host({found.value, logp, none});
   Losses out{here[0], {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
   if (!pass.target_M.empty()) out.task = -here[1];
+  if (training && out.distill.numel() == 0) out.distill = here[2];
+  if (training && !out.task.defined()) out.task = here[2];
   return out;
 }
 
@@ -113,8 +121,7 @@ train::Loss DistillTask::loss(const train::ForwardPass& pass) {
   train::Loss loss;
   const auto add = [&](const char* name, const char* logged, double coefficient,
                        const at::Tensor& value, double count, double denominator) {
-    if (!value.defined() || value.numel() == 0) return;
-    loss.means.push_back({logged, train::ordered_sum(value), count});
+    if (value.numel() > 0) loss.means.push_back({logged, train::ordered_sum(value), count});
     if (coefficient > 0)
       loss.terms.push_back(
           {.name = name, .coefficient = coefficient, .value = value, .denominator = denominator});

@@ -34,9 +34,10 @@ class DistillTask : public train::SftTask {
   bool counts_every_token() const override;
 
  private:
-  // The two losses of a pass, each with the count that it is the mean over.
+  // The two losses of a pass, each with the count that it is the mean over. In training both have a
+  // graph; in evaluation `task` is undefined where the pass has no targets.
   struct Losses {
-    at::Tensor distill, task;  // task undefined where the pass has no targets
+    at::Tensor distill, task;
     double distill_count = 0, task_count = 0;
   };
   Losses losses(const train::ForwardPass& pass, bool training);

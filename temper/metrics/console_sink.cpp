@@ -7,6 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/sink.h"
+#include "temper/text/unicode.h"
 
 namespace temper {
 namespace {
@@ -52,8 +53,8 @@ class ConsoleSink : public Sink {
     *options_.console << kClearLine << progress_ << std::flush;
   }
 
-  void warn(const std::string& message) override { line("warning: " + message); }
-  void note(const std::string& text) override { line(text); }
+  void warn(const std::string& message) override { line("warning: " + printable(message)); }
+  void note(const std::string& text) override { line(printable(text)); }
 
   void finish() override {
     if (!progress_.empty()) *options_.console << "\n" << std::flush;

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "temper/base/error.h"
+#include "temper/text/unicode.h"
 
 namespace temper {
 
@@ -48,7 +49,7 @@ void Metrics::remove_evaluation(int64_t step) {
 void Metrics::warn(const std::string& message) {
   for (Open& open : open_)
     if (open.sink) open.sink->warn(message);
-  if (plain_) *plain_ << "warning: " << message << std::endl;
+  if (plain_) *plain_ << "warning: " << printable(message) << std::endl;
 }
 void Metrics::note(const std::string& text) {
   each([&](Sink& sink) { sink.note(text); });

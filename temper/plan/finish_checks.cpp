@@ -1,6 +1,7 @@
 // Checks of a run's surroundings: rows that fit, a directory, disk and memory.
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,14 @@
 
 namespace temper::plan {
 namespace fs = std::filesystem;
+namespace {
+
+// "1 row trains ", "4 rows train ".
+std::string rows_train(int64_t rows) {
+  return counted(rows) + (rows == 1 ? " row trains " : " rows train ");
+}
+
+}  // namespace
 
 Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t steps) const {
   const data::RowSurvey& c = sizes.counts;
@@ -73,21 +82,21 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
       for (const RowSize& row : source)
         tokens += row.tokens, targets += row.targets, of_one += row.targets == 1;
     const int64_t given = c.rows - c.dropped;
+    // Rows whose one target is an end token: all of one target but those that may have no end.
+    const int64_t ends_alone = of_one - std::max<int64_t>(given - c.untrained - c.with_eos, 0);
     const Json values{{"tokens", tokens}, {"trained", targets}, {"untrained_rows", c.untrained}};
     check<DataError>(targets > 0, config.where("data.train"), ": none of the ", given,
                      " rows trains a token; see data.train_on");
     const std::string share = str(counted(targets), " of ", counted(tokens), " tokens are trained");
-    if (c.untrained > 0)
-      return Finding::warn(str(share, "; ", counted(c.untrained), " rows train nothing"), values);
+    std::string problems;
+    if (c.untrained > 0) problems += "; " + rows_train(c.untrained) + "nothing";
     if (policy.tokenizer && c.with_eos == 0 && !policy.model->eos_token_ids.empty())
-      return Finding::warn(share + "; no row trains an end token: the model will not learn to stop",
-                           values);
-    if (of_one > 0 && c.with_eos == given)  // every row trains an end token, these no other
-      return Finding::warn(str(share, "; ", counted(of_one),
-                               " rows train the end token alone, their completions are empty: the "
-                               "model learns to stop at once"),
-                           values);
-    return Finding::pass(share, values);
+      problems += "; no row trains an end token: the model will not learn to stop";
+    else if (ends_alone > 0)
+      problems += "; " + rows_train(ends_alone) +
+                  "the end token alone, with an empty completion: the model learns to stop at once";
+    return problems.empty() ? Finding::pass(share, values)
+                            : Finding::warn(share + problems, values);
   });
 }
 

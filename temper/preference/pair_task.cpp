@@ -147,7 +147,9 @@ std::optional<train::StepPlan> PairTask::next(int64_t) {
   for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
   for (const train::PackUnit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
   prepare(batch_, &group_);
-  plan.passes = train::plan_passes(batch_.units, train::pass_tokens(config_), group_);
+  plan.every_token = config_.train.router_aux_loss.has_value();
+  plan.passes =
+      train::plan_passes(batch_.units, train::pass_tokens(config_), group_, plan.every_token);
   return plan;
 }
 

@@ -177,6 +177,28 @@ std::string repair_utf8(std::string_view text, bool keep_tail, size_t* tail) {
   return out;
 }
 
+std::string printable(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const std::string repaired = repair_utf8(text);
+  std::string out;
+  const auto escape = [&out, kDigits](unsigned char code) {
+    out += {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
+  };
+  for (size_t i = 0; i < repaired.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(repaired[i]);
+    const auto next = i + 1 < repaired.size() ? static_cast<unsigned char>(repaired[i + 1]) : 0;
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      escape(byte);
+    } else if (byte == 0xC2 && next < 0xA0) {  // U+0080 to U+009F
+      escape(static_cast<unsigned char>(next));
+      ++i;
+    } else {
+      out += repaired[i];
+    }
+  }
+  return out;
+}
+
 bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

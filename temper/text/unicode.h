@@ -26,6 +26,10 @@ size_t valid_utf8_prefix(std::string_view text);
 // unfinished character at the end is left out, and `tail`, if given, says how many bytes it has.
 std::string repair_utf8(std::string_view text, bool keep_tail = false, size_t* tail = nullptr);
 
+// The repaired text for a terminal: control characters but line breaks and tabs, which could move
+// its cursor or change its title, as \xNN.
+std::string printable(std::string_view text);
+
 bool is_white_space(char32_t c);  // White_Space
 bool is_numeric(char32_t c);      // general category N
 bool is_punctuation(char32_t c);  // ASCII punctuation, or general category P

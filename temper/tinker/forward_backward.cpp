@@ -146,7 +146,7 @@ ForwardBackward::Piece ForwardBackward::plan() const {
     const Targets& targets = batch_.targets[piece.end];
     piece.tokens += length;
     piece.targets += targets.size();
-    piece.trains = piece.trains || (!batch_.forward_only && targets.trains());
+    piece.trains = piece.trains || (!batch_.forward_only && targets.trains(batch_.loss));
   }
   return piece;
 }

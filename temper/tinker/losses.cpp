@@ -66,7 +66,8 @@ LossSpec read_loss(const std::string& name, const LossConfig& config) {
   return spec;
 }
 
-bool Targets::trains() const {
+bool Targets::trains(const LossSpec& loss) const {
+  if (loss.kind == LossKind::kDro && loss.beta > 0 && size() > 0) return true;
   const auto not_zero = [](float x) { return x != 0; };
   return std::any_of(weight.begin(), weight.end(), not_zero) ||
          std::any_of(advantage.begin(), advantage.end(), not_zero);

@@ -44,7 +44,9 @@ struct Targets {
   std::vector<float> weight;      // of cross_entropy
   std::vector<float> old_logprob, advantage;  // of the others
   std::vector<float> ratio_mask;              // of gspo; empty: as `advantage`
-  bool trains() const;                        // some weight or advantage is not 0
+  // Whether the loss has a gradient: some weight or advantage is not 0, or dro's beta pulls towards
+  // the old log-probabilities.
+  bool trains(const LossSpec& loss) const;
 
   size_t size() const { return token.size(); }
 };

@@ -217,8 +217,12 @@ std::function<void()> begin_parts(const std::string& directory, Files files, con
       if (mesh.world->rank() == 0) begin_safetensors(directory + "/" + name, tensors);
   });
   if (mesh.data->rank() > 0) return [] {};  // another replica writes the same
-  if (snapshot)
-    for (auto& [name, tensors] : files) tensors = snapshot->of(tensors);
+  for (auto& [file, tensors] : files) {
+    if (!snapshot) break;
+    TensorMap parts = tensors;
+    std::erase_if(parts, [](const auto& tensor) { return !tensor.second.own; });
+    for (const auto& [name, part] : snapshot->of(parts)) tensors[name] = part;
+  }
   return [directory, files = std::move(files)] {
     for (const auto& [name, tensors] : files) write_own_parts(directory + "/" + name, tensors);
   };

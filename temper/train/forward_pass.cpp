@@ -89,6 +89,8 @@ std::shared_ptr<const std::vector<int64_t>> ForwardPass::rows() const {
 }
 
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
+  check(pass.adapters.empty() || pass.adapters.back().end == pass.forest->num_tokens(),
+        "a pass of several adapters has rows without one");
   nn::RouterWatch* const routers = options.watched ? pass.routers : nullptr;
   return {.forest = pass.forest,
           .adapter = pass.adapters.empty() ? options.adapter : pass.adapters[0].adapter,

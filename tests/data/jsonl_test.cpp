@@ -102,6 +102,12 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a first line that is a byte order mark alone is blank") {
+  const TemporaryFile file(".jsonl", "\xEF\xBB\xBF \r\n\n{\"a\": 1}\n");
+  CHECK(drawn(file.path) == std::vector<std::string>{file.path + ":3 {\"a\":1}"});
+  CHECK(drawn(file.path) == streamed(file.path));
+}
+
 TEST_CASE("files that are no JSON Lines say so in the first error") {
   const auto first_error = [](const std::string& bytes) {
     const TemporaryFile file(".jsonl", bytes);

@@ -75,8 +75,9 @@ check some.json 0 sft $sft $tied --nproc 2 mesh.data=2 && has some.json adapter 
 check bad.json 2 sft $sft $tied --nproc 2 mesh.fsdp=2 && has bad.json adapter fail "leave lm_head out"
 check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
 check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
-for end in "7, 2" "8, 2" 2; do echo "{\"input_ids\": [5, 6, $end], \"labels\": [-100, -100, $end]}"; done > ends.jsonl
-check some.json 0 sft $sft data.train=ends.jsonl && has some.json labels warn "1 rows train the end token alone"
+# Two rows that train the end token alone, one without a trained token, one whose one token is no end token.
+for end in "7, 2" "8, 2" 2 2 -100 9; do echo "{\"input_ids\": [5, 6, ${end/-100/7}], \"labels\": [-100, -100, $end]}"; done > ends.jsonl
+check some.json 0 sft $sft data.train=ends.jsonl && has some.json labels warn "1 row trains nothing; 2 rows train the end token alone"
 check some.json 0 sft $sft data.max_length=30 && has some.json lengths warn "are cut"
 check some.json 0 sft $sft train.micro_batch_tokens=40 && has some.json lengths warn "pass of its own"
 touch file && check bad.json 2 sft $sft output_dir=file && has bad.json output_dir fail

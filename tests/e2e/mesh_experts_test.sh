@@ -45,6 +45,30 @@ check grpo grpo-qlora adapter_model model.path=qwen3_moe $rl "$rewards" adapter.
 run sft data-2 --nproc 4 model.path=qwen3_moe $sft train.router_aux_loss=0.01 $base mesh.expert=2
 same sft-qwen3_moe data-2
 
+# Rows without a trained token count for the experts' balance in every verb, however rows are packed: alone in a pass
+# they have no other loss.
+python3 - <<'P'
+import json
+with open("cut.jsonl", "w") as f:
+    for n, line in enumerate(open("pairs.jsonl")):
+        row = json.loads(line)
+        if n % 3 == 0: row["chosen_ids"], row["rejected_ids"] = [[7] * 20 + [last] for last in (8, 9)]
+        f.write(json.dumps(row) + "\n")
+P
+counted() { # VERB NAME ARGUMENTS
+  local verb=$1 name=$2
+  shift 2
+  run "$verb" "$name" "$@" $base train.micro_batch_tokens=4096 model.path=qwen3_moe train.router_aux_loss=0.5
+  run "$verb" "$name-passes" "$@" $base train.micro_batch_tokens=8 model.path=qwen3_moe train.router_aux_loss=0.5
+  run "$verb" "$name-fsdp" --nproc 2 "$@" $base train.micro_batch_tokens=8 model.path=qwen3_moe train.router_aux_loss=0.5 mesh.fsdp=2
+  same "$name" "$name-passes"
+  same "$name" "$name-fsdp"
+}
+counted distill logit $sft distill.teacher=qwen3 distill.alpha=1
+counted distill halves $sft distill.teacher=qwen3
+counted distill task $sft distill.teacher=qwen3 distill.alpha=0
+counted dpo dpo data.max_length=16 data.train=cut.jsonl data.eval=cut.jsonl train.eval_every=2 train.batch_size=5
+
 # A checkpoint goes on under another mesh, with the same bits.
 options="model.path=qwen3_moe $sft train.router_aux_loss=0.01 train.save_every=2 $base"
 run sft half --nproc 2 $options train.max_steps=2 mesh.expert=2

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <tuple>
 
 #include "temper/base/error.h"
 
@@ -101,6 +103,20 @@ TEST_CASE("importance_sampling, ppo, cispo and dro are their formulas") {
   const auto dro = sum(
       [](double lp, double old, double a) { return -(lp * a - 0.1 * (lp - old) * (lp - old)); });
   check_loss("dro", {{"beta", 0.2}}, dro, dro);
+  // Its pull towards the old log-probabilities trains without an advantage, too.
+  WireDatum pulled = sampled();
+  pulled.inputs["advantages"] = floats({0, 0, 0, 0});
+  for (const auto& [name, config, trains] :
+       {std::tuple<const char*, LossConfig, bool>{"dro", {{"beta", 0.2}}, true},
+        {"dro", {{"beta", 0.0}}, false},
+        {"ppo", {}, false}}) {
+    const LossSpec spec = read_loss(name, config);
+    const Targets targets = read_targets(spec, pulled, 10, "data[0]");
+    const LossValue value = loss_of(spec, targets, kLogprobs);
+    const bool moves = std::ranges::any_of(value.gradient, [](float g) { return g != 0; });
+    CHECK(targets.trains(spec) == trains);
+    CHECK(moves == trains);
+  }
 }
 
 TEST_CASE("gspo: one ratio for a datum, over the marked targets, the gradient through each") {
