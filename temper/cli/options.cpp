@@ -266,12 +266,13 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
       ->type_name("TEXT:" + names.get_description());
   app.add_option("--backend", backend,
                  "implementation of the operations: native (CPU kernels), aten (LibTorch's "
-                 "operators) or auto, the default: what the environment variable "
-                 "TEMPER_BACKEND names, else native on the CPU and aten elsewhere")
+                 "operators) or auto (default): TEMPER_BACKEND if it is set, else native on the "
+                 "CPU and aten elsewhere")
       ->check(CLI::IsMember({"auto", "native", "aten"}));
   app.add_option("--dtype", dtype,
                  "dtype of weights in matrix products: float32 or bfloat16; sums are float32; "
-                 "default: float32 on the CPU, the model's own elsewhere")
+                 "default: float32 on the CPU; elsewhere bfloat16 for models saved in bfloat16 or "
+                 "float16, float32 for others")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option(
          "--arithmetic", arithmetic,
@@ -282,10 +283,9 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   add_storage(app, storage);
   app.add_option(
          "--cache-dtype", cache_dtype,
-         "dtype that attention rounds keys and values to, cached or not: float32 (the "
-         "default), or float16 or bfloat16, which halve the key-value cache; bfloat16 is the "
-         "default off the CPU of models saved in a half-precision type. Use that of training "
-         "(rollout.cache_dtype)")
+         "dtype to which attention rounds keys and values: float32 (default on the CPU), float16 "
+         "or bfloat16, which halve the key-value cache; default elsewhere: bfloat16 for models "
+         "saved in 16 bits. Use the one of training (rollout.cache_dtype)")
       ->check(CLI::IsMember(kCacheDtypes));
 }
 

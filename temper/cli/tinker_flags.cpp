@@ -13,14 +13,14 @@ void TinkerFlags::add(CLI::App& app) {
                "train LoRA adapters on the model and sample from them (docs/tinker.md)");
   const auto with_tinker = [](CLI::Option* option) { return option->needs("--tinker"); };
   with_tinker(app.add_option("--model-name", names_,
-                             "with --tinker: name of the base model for clients besides its "
-                             "directory's last name, as in Qwen/Qwen3-8B; may be repeated"))
+                             "with --tinker: a further name of the base model for Tinker "
+                             "clients, as in Qwen/Qwen3-8B; may be repeated"))
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   with_tinker(app.add_option("--state-dir", state_directory,
                              "with --tinker: directory of what clients save; a server that is "
-                             "started on it again finds it all (default: below "
-                             "~/.local/state/temper)"));
+                             "started on it again finds it all (default: "
+                             "~/.local/state/temper/tinker)"));
   with_tinker(app.add_option("--max-adapters", options_.most_models,
                              "with --tinker: maximum number of adapters in training"))
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));

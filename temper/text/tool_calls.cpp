@@ -173,8 +173,9 @@ void parse_gemma(std::string_view text, Parser& parser) {
   const std::string_view all = trimmed(text);
   if (looks_like_json_call(all)) return parser.json_calls(all);
   if (looks_like_python_list(all)) return parser.python_calls(all);
+  size_t from = 0;  // code blocks before it are part of what is said
   while (true) {
-    const size_t begin = text.find(kFence);
+    const size_t begin = text.find(kFence, from);
     const size_t line = begin == std::string_view::npos ? begin : text.find('\n', begin);
     if (line == std::string_view::npos) return parser.say(text);
     const std::string_view kind = trimmed(text.substr(begin + kFence.size(), line - begin - 3));
@@ -182,16 +183,17 @@ void parse_gemma(std::string_view text, Parser& parser) {
     const std::string_view block = trimmed(text.substr(line, end - line));
     const size_t next = std::min(end + kFence.size(), text.size());
     const bool asked = kind == "tool_code" || kind == "tool_call" || kind == "function_call";
-    if (asked || (kind == "json" && looks_like_json_call(block))) {
-      parser.say(text.substr(0, begin));
-      if (block.starts_with('{'))
-        parser.json_calls(block);
-      else
-        parser.python_calls(block);
-    } else {
-      parser.say(text.substr(0, next));
+    if (!asked && !(kind == "json" && looks_like_json_call(block))) {
+      from = next;
+      continue;
     }
+    parser.say(text.substr(0, begin));
+    if (block.starts_with('{'))
+      parser.json_calls(block);
+    else
+      parser.python_calls(block);
     text.remove_prefix(next);
+    from = 0;
   }
 }
 

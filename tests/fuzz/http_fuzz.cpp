@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -58,6 +60,22 @@ int start() {
   return port;
 }
 
+// A connection; what keeps the fuzzer from having one is no fault of the server.
+int connected(int port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (;;) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
+    const int error = errno;
+    std::perror("connect");
+    if (error != EADDRNOTAVAIL) std::abort();
+    ::close(fd);
+  }
+}
+
 void send(int fd, std::string_view part) {
   while (!part.empty()) {
     const ssize_t n = ::send(fd, part.data(), part.size(), MSG_NOSIGNAL);
@@ -71,12 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int port = start();
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) std::abort();
+  const int fd = connected(port);
   const linger reset{1, 0};  // no port waits after the connection
   ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   const size_t first = std::min<size_t>(data[0], bytes.size());
@@ -93,7 +106,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     answer.append(part, static_cast<size_t>(n));
   }
   ::close(fd);
-  if (!answer.empty() && !std::string_view("HTTP/1.1 ").starts_with(answer.substr(0, 9)))
+  if (!answer.empty() && !std::string_view("HTTP/1.1 ").starts_with(answer.substr(0, 9))) {
+    std::fprintf(stderr, "answer: %s\n", answer.c_str());
     std::abort();
+  }
   return 0;
 }

@@ -71,6 +71,9 @@ TEST_CASE("Gemma: a block of code or JSON, or calls alone") {
         " | f{} | 0");
   CHECK(read(Format::kGemma, "[f(x=\"a\\nb\")]") == " | f{\"x\":\"a\\nb\"} | 0");
   CHECK(read(Format::kGemma, "```python\nf(x=1)\n```") == "```python\nf(x=1)\n``` | | 0");
+  const std::string blocks = "See:\n```sh\nls\n```\n\n  or `x`\n```python\nf(x=1)\n``` here.";
+  CHECK(read(Format::kGemma, blocks) == blocks + " | | 0");
+  CHECK(read(Format::kGemma, blocks + "\n```tool_code\nf()\n```") == blocks + " | f{} | 0");
   CHECK(read(Format::kGemma, "```tool_code\nx = 1\n```") == " | | 1");
   CHECK(read(Format::kGemma, "```tool_code\nf(x=open('a'))\n```") == " | | 1");
 }

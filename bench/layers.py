@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Training a small mixture of experts by Temper and by transformers on the same rows, and a dense model of as many
-active parameters.
+"""Training small models with layers of special kinds by Temper and by transformers on the same rows.
 
-usage: bench/experts.py [--python PATH] [--steps N] [--rows N] [--length N]
+usage: bench/layers.py [MODEL ...] [--python PATH] [--steps N] [--rows N] [--length N]
 
-The mixture has 16 experts of width 256, of which a token goes to two, in 6 layers of hidden size 256; the dense model's
-MLP is 512 wide. Weights and rows (tokens, all of one length, so that nothing is padded) are random. transformers trains
-with torch's AdamW; of its implementations of experts the fastest here counts. Rates leave the first two steps out.
+mixture    16 experts of width 256, of which a token goes to two, in 6 layers of hidden size 256
+dense      as many active parameters: an MLP that is 512 wide
+delta      gated delta nets in 6 of 8 layers of hidden size 512 (8 value heads with states of 128 by 128), attention in two
+attention  the same with attention in all
+
+Weights and rows (tokens, all of one length, so that nothing is padded) are random. transformers trains with torch's
+AdamW; of its implementations of experts the fastest here counts. Rates leave the first two steps out.
 """
 import argparse
 import json
@@ -19,9 +22,15 @@ import peers
 
 COMMON = dict(vocab_size=32000, hidden_size=256, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
               max_position_embeddings=2048, tie_word_embeddings=True, initializer_range=0.02)
+DELTA = dict(vocab_size=32000, hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2, head_dim=64,
+             intermediate_size=1024, max_position_embeddings=2048, tie_word_embeddings=True, initializer_range=0.02,
+             model_type="qwen3_5_text", architectures=["Qwen3_5ForCausalLM"], linear_num_key_heads=4, linear_num_value_heads=8,
+             linear_key_head_dim=128, linear_value_head_dim=128)
 MODELS = {"mixture": dict(COMMON, model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=16, num_experts_per_tok=2,
                           moe_intermediate_size=256, norm_topk_prob=True, intermediate_size=512),
-          "dense": dict(COMMON, model_type="qwen3", architectures=["Qwen3ForCausalLM"], intermediate_size=512)}
+          "dense": dict(COMMON, model_type="qwen3", architectures=["Qwen3ForCausalLM"], intermediate_size=512),
+          "delta": dict(DELTA, layer_types=["full_attention" if i % 4 == 3 else "linear_attention" for i in range(8)]),
+          "attention": dict(DELTA, layer_types=["full_attention"] * 8)}
 
 PEER = peers.PRELUDE + r"""
 import torch
@@ -56,6 +65,7 @@ def make(directory, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", choices=list(MODELS), metavar="MODEL", help="default: all")
     parser.add_argument("--python", default=str(peers.VENV / "bin/python"))
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rows", type=int, default=8, help="a step")
@@ -68,7 +78,7 @@ def main():
             for _ in range(args.steps * args.rows):
                 ids = [draw.randrange(32000) for _ in range(args.length)]
                 file.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
-        for name in MODELS:
+        for name in args.models or MODELS:
             model = make(directory, name)
             ours = peers.temper("sft", f"{directory}/out-{name}", f"model.path={model}", f"data.train={rows}", f"train.batch_size={args.rows}",
                                 f"train.max_steps={args.steps}", "optimizer.learning_rate=1e-3", "optimizer.schedule=constant")
