@@ -112,7 +112,7 @@ def compare_logits(temper, model, path, folder):
         after = loaded.log_probabilities(row)
         differences = [abs(after[i, t] - own) for i, (t, own) in enumerate(zip(row[1:], scored["logprobs"]))]
         differences += [abs(after[-1, t] - own) for t, own in scored["next_top"]]
-        worst = max(worst, max(differences))
+        worst = max(worst, float("inf") if np.isnan(differences).any() else max(differences))
         least = min(least, min(scored["logprobs"]))
     loaded.close()
     return worst, least
@@ -142,6 +142,11 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 EXPERTS = {"num_experts": 6, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 FACTORS = {"embedding_multiplier": 1.5, "residual_multiplier": 0.7, "attention_multiplier": 0.3, "logits_scaling": 1.4}
+LATENT = {"num_key_value_heads": 4, "q_lora_rank": 28, "kv_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 14, "rms_norm_eps": 1e-6}
+DEEPSEEK_YARN = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+DELTA_NET = {"initializer_range": 0.1, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "rms_norm_eps": 1e-6}
+DELTA_NET_LAYERS = ["full_attention"] + ["linear_attention"] * 3 + ["full_attention"] * 2 + ["linear_attention"]
+GEMMA4 = {"sliding_window": 24, "global_head_dim": 32, "vocab_size_per_layer_input": 331}
 CONFIGS = {
     "llama": {"model_type": "llama"},
     "llama_bias_wide": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, **WIDE},
@@ -191,6 +196,34 @@ CONFIGS = {
                        "norm_topk_prob": False},
     "glm4_moe_groups": {"model_type": "glm4_moe", **EXPERTS, "n_group": 3, "topk_group": 2},
     "gpt_oss": {"model_type": "gpt_oss", "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24, "rope_scaling": {**YARN, "truncate": True}, **WIDE},
+    "deepseek": {"model_type": "deepseek_v3", **EXPERTS, **LATENT, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.5, "rope_scaling": DEEPSEEK_YARN},
+    "deepseek_plain_queries": {"model_type": "deepseek_v3", **EXPERTS, **LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "rope_interleave": False,
+                               "n_shared_experts": 2, "first_k_dense_replace": 0, "tie_word_embeddings": True},
+    "deepseek_wide_values": {"model_type": "deepseek_v3", **EXPERTS, **LATENT, "v_head_dim": 40, "n_group": 1, "topk_group": 1, "rope_interleave": False,
+                             "norm_topk_prob": False, "rms_norm_eps": 1e-5, "rope_scaling": {**DEEPSEEK_YARN, "mscale": 0.7, "mscale_all_dim": 1.3}},
+    "deepseek_yarn": {"model_type": "deepseek_v3", **EXPERTS, **LATENT, "n_group": 1, "topk_group": 1, "rope_scaling": {**YARN, "attention_factor": 1.3}},
+    "deepseek_linear": {"model_type": "deepseek_v3", **EXPERTS, **LATENT, "n_group": 1, "topk_group": 1, "rope_scaling": LINEAR},
+    "qwen3_next": {"model_type": "qwen3_next", **EXPERTS, **DELTA_NET, "full_attention_interval": 3, **WIDE},
+    "qwen3_next_layers": {"model_type": "qwen3_next", **EXPERTS, **DELTA_NET, "linear_num_value_heads": 3, "linear_num_key_heads": 3,
+                          "linear_conv_kernel_dim": 3, "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_scaling": YARN, "partial_rotary_factor": 0.5,
+                          "layer_types": DELTA_NET_LAYERS, "shared_expert_intermediate_size": 40},
+    "qwen3_5": {"model_type": "qwen3_5_text", **DELTA_NET, "full_attention_interval": 2, **WIDE},
+    "qwen3_5_layers": {"model_type": "qwen3_5_text", **DELTA_NET, "linear_num_value_heads": 2, "linear_conv_kernel_dim": 3, "tie_word_embeddings": True,
+                       "rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0, "rope_scaling": YARN, "layer_types": DELTA_NET_LAYERS},
+    "qwen3_5_moe": {"model_type": "qwen3_5_moe_text", **EXPERTS, **DELTA_NET, "shared_expert_intermediate_size": 40, **WIDE},
+    "qwen3_5_moe_layers": {"model_type": "qwen3_5_moe_text", **EXPERTS, **DELTA_NET, "linear_num_value_heads": 2, "tie_word_embeddings": True,
+                           "partial_rotary_factor": 0.5, "layer_types": DELTA_NET_LAYERS, "shared_expert_intermediate_size": 48},
+    "gemma4": {"model_type": "gemma4_text", **GEMMA4, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 8.0},
+    "gemma4_layers": {"model_type": "gemma4_text", **GEMMA4, "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 24,
+                      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                                      "full_attention"]},
+    "gemma4_values": {"model_type": "gemma4_text", **GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
+                      "tie_word_embeddings": False, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2 + ["full_attention"],
+                      "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                                          "full_attention": {"rope_type": "proportional", "rope_theta": 50000.0, "partial_rotary_factor": 0.5, "factor": 2.0}}},
+    "gemma4_linear": {"model_type": "gemma4_text", **GEMMA4, "hidden_size_per_layer_input": 16,
+                      "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                                          "full_attention": {**LINEAR, "rope_theta": 50000.0, "partial_rotary_factor": 0.5}}},
     "lfm2": {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention", "conv", "full_attention"], "conv_L_cache": 3},
     "lfm2_untied": {"model_type": "lfm2", "full_attn_idxs": [0, 2, 5], "conv_L_cache": 4, "tie_word_embeddings": False},
 }
@@ -205,7 +238,7 @@ def make_model(temper, name, config, folder, tokenizer=None):
     for key, value in weights.items():  # norms and biases begin as constants, which would hide mistakes
         if value.ndim == 1 or key.endswith("bias"):
             weights[key] = (value + 0.3 * rng.standard_normal(value.shape)).astype(value.dtype)
-        elif "gate_proj" in key and config["model_type"].startswith("gemma"):
+        elif ("gate_proj" in key or "per_layer_input_gate" in key) and config["model_type"].startswith("gemma"):
             weights[key] = 1e4 * value
     save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
     return made

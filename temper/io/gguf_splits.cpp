@@ -27,6 +27,12 @@ constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kDeepSeekWords =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// These leave characters that they do not find.
+constexpr const char* kDeepSeekDigits = R"(\p{N}{1,3})";
+constexpr const char* kDeepSeekCjk = "[一-龥぀-ゟ゠-ヿ]+";
 constexpr const char* kDigits = "each digit";
 
 // Pre-tokenizers that llama.cpp knows by name: the cuts that are made one after the other, and
@@ -38,11 +44,22 @@ struct Known {
 };
 const std::vector<Known>& known() {
   static const std::vector<Known> all = {
-      {"gpt-2", false, {kGpt2}},          {"qwen2", false, {kQwen2}},
-      {"llama-bpe", true, {kLlama3}},     {"smaug-bpe", false, {kLlama3}},
-      {"qwen35", false, {kQwen35}},       {"gpt-4o", false, {kGpt4o}},
-      {"smollm", false, {kDigits, kGpt2}}};
+      {"gpt-2", false, {kGpt2}},
+      {"qwen2", false, {kQwen2}},
+      {"llama-bpe", true, {kLlama3}},
+      {"smaug-bpe", false, {kLlama3}},
+      {"qwen35", false, {kQwen35}},
+      {"gpt-4o", false, {kGpt4o}},
+      {"smollm", false, {kDigits, kGpt2}},
+      {"deepseek-v3", false, {kDeepSeekDigits, kDeepSeekCjk, kDeepSeekWords}}};
   return all;
+}
+
+// With line ends written as escapes, as most files have them.
+std::string escaped(const std::string& pattern) {
+  std::string out;
+  for (const char c : pattern) out += c == '\r' ? "\\r" : c == '\n' ? "\\n" : std::string(1, c);
+  return out;
 }
 
 std::string text(const Json& part, const char* key, const std::string& absent = "") {
@@ -121,13 +138,16 @@ class Splits {
       cuts.push_back(kDigits);
     } else if (type == "Split" && part.contains("pattern") && part["pattern"].is_object() &&
                part["pattern"].contains("Regex") && part["pattern"]["Regex"].is_string()) {
-      // Words that the pattern finds, or what is left when all else is removed: the known patterns
-      // find every character, so these are the same.
+      // Words that the pattern finds, or what is left when all else is removed: where the pattern
+      // finds every character these are the same.
       const std::string behavior = text(part, "behavior");
       const bool inverted = flag(part, "invert", false);
-      if (!(behavior == "Isolated" && !inverted) && !(behavior == "Removed" && inverted))
+      const std::string pattern = escaped(part["pattern"]["Regex"].get<std::string>());
+      const bool finds_all = pattern != kDeepSeekDigits && pattern != kDeepSeekCjk;
+      if (!(behavior == "Isolated" && !inverted) &&
+          !(behavior == "Removed" && inverted && finds_all))
         refuse("pre_tokenizer", part, "llama.cpp has no such behavior");
-      cuts.push_back(part["pattern"]["Regex"].get<std::string>());
+      cuts.push_back(pattern);
     } else {
       refuse("pre_tokenizer", part, "llama.cpp has none of this kind");
     }

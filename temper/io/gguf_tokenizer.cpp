@@ -61,7 +61,10 @@ class Converter {
     read_added_tokens();
     if (!split_.byte_level) {
       check_bytes();
-      score_merges();
+      check<DataError>(has_scores() || !split_.space_first, path_,
+                       ": puts a space before a text, which llama.cpp's `", asked_.character_model,
+                       "` does not");
+      if (has_scores()) score_merges();
     }
     make_unique();
     if (!split_.note.empty()) out_.notes.push_back(split_.note);
@@ -71,6 +74,7 @@ class Converter {
   }
 
  private:
+  bool has_scores() const { return !split_.byte_level && asked_.character_model == "llama"; }
   bool inside(int32_t id) const { return id >= 0 && id < asked_.size; }
   void add(const std::string& key, GgufValue value) {
     out_.keys.emplace_back("tokenizer.ggml." + key, std::move(value));
@@ -191,15 +195,13 @@ class Converter {
       scores.push_back(token.score);
       types.push_back(token.type);
     }
-    add("model", std::string(split_.byte_level ? "gpt2" : "llama"));
-    add("pre", split_.pre);
+    add("model", split_.byte_level ? std::string("gpt2") : asked_.character_model);
+    add("pre", split_.byte_level || has_scores() ? split_.pre : asked_.character_model);
     add("tokens", GgufArray(std::move(texts)));
-    if (!split_.byte_level) add("scores", GgufArray(std::move(scores)));
+    if (has_scores()) add("scores", GgufArray(std::move(scores)));
     add("token_type", GgufArray(std::move(types)));
-    if (!split_.byte_level) {
-      add("add_space_prefix", split_.space_first);
-      return;
-    }
+    if (!split_.byte_level) add("add_space_prefix", split_.space_first);
+    if (has_scores()) return;
     std::vector<std::string> merges;
     for (size_t rank = 0; rank < file_.merges.size(); ++rank)
       merges.push_back(str(file_.merges[rank].left, " ", file_.merges[rank].right));

@@ -16,6 +16,9 @@ struct GgufVocabulary {
   int64_t size = 0;
   std::optional<int32_t> bos, pad;
   std::vector<int32_t> eos;
+  // llama.cpp's name of BPE over characters with byte fallback: "llama", or "gemma4", which has the
+  // merges themselves.
+  std::string character_model = "llama";
 };
 
 struct GgufTokenizer {
@@ -24,7 +27,8 @@ struct GgufTokenizer {
 };
 
 // Byte-level BPE with one of the pre-tokenizers that llama.cpp knows ("gpt2"), or BPE over
-// characters with byte fallback as SentencePiece has it ("llama", scores from the merges' ranks);
+// characters with byte fallback as SentencePiece has it ("llama", scores from the merges' ranks, or
+// "gemma4", the merges);
 // "none" for a directory without a tokenizer. What llama.cpp has no form for (another
 // pre-tokenizer, normalizer or model) is a DataError that names it.
 // `adapter`: a directory whose own chat template is written, where it has one; empty: none.

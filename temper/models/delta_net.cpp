@@ -9,18 +9,6 @@ namespace {
 // Far more than any model has; what a damaged config asks for would take all memory.
 constexpr int64_t kMostHeads = 4096, kMostHeadDim = 4096;
 
-ops::DeltaRuleSpec read_rule(const HfConfig& config) {
-  const ops::DeltaRuleSpec rule{
-      .key_heads = config.integer("linear_num_key_heads", 16, kMostHeads),
-      .value_heads = config.integer("linear_num_value_heads", 32, kMostHeads),
-      .key_dim = config.integer("linear_key_head_dim", 128, kMostHeadDim),
-      .value_dim = config.integer("linear_value_head_dim", 128, kMostHeadDim)};
-  if (rule.value_heads % rule.key_heads != 0)
-    config.fail("linear_num_value_heads",
-                str(rule.value_heads, " heads are not a multiple of ", rule.key_heads));
-  return rule;
-}
-
 constexpr ShardRule kDeltaNetShards[] = {
     {"*.embed_tokens.weight", Split::kVocabulary},
     {"lm_head.weight", Split::kVocabulary},
@@ -51,6 +39,18 @@ constexpr ShardRule kDeltaNetShards[] = {
 
 }  // namespace
 
+ops::DeltaRuleSpec read_delta_rule(const HfConfig& config) {
+  const ops::DeltaRuleSpec rule{
+      .key_heads = config.integer("linear_num_key_heads", 16, kMostHeads),
+      .value_heads = config.integer("linear_num_value_heads", 32, kMostHeads),
+      .key_dim = config.integer("linear_key_head_dim", 128, kMostHeadDim),
+      .value_dim = config.integer("linear_value_head_dim", 128, kMostHeadDim)};
+  if (rule.value_heads % rule.key_heads != 0)
+    config.fail("linear_num_value_heads",
+                str(rule.value_heads, " heads are not a multiple of ", rule.key_heads));
+  return rule;
+}
+
 void set_delta_net(const HfConfig& config, DecoderConfig& c, bool joined) {
   if (c.activation != ops::Activation::kSilu)
     config.fail("hidden_act", "is not supported; this family's is silu");
@@ -65,7 +65,7 @@ void set_delta_net(const HfConfig& config, DecoderConfig& c, bool joined) {
   const nn::DeltaNetConfig net{
       .hidden_size = c.hidden_size,
       .taps = config.integer("linear_conv_kernel_dim", 4, ops::most_convolution_taps()),
-      .rule = read_rule(config),
+      .rule = read_delta_rule(config),
       .norm_eps = c.attention.norm_eps,
       .init_std = c.initializer_range,
       .joined = joined};

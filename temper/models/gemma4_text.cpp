@@ -10,24 +10,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "temper/models/gemma.h"
+#include "temper/models/gemma4.h"
 
 namespace temper::models {
 namespace {
-
-struct Gemma4Config : OwnConfig {
-  nn::AttentionConfig global;                     // of layers without a window
-  std::vector<int64_t> key_layer;                 // Backbone::key_layer
-  int64_t layer_vocab_size = 0, layer_width = 0;  // of the layers' embeddings; width 0: none
-  bool wide_shared_mlp = false;                   // twice as wide in layers that share keys
-
-  nn::AttentionConfig attention_of(const DecoderConfig& c, size_t layer) const {
-    nn::AttentionConfig a = c.window[layer] > 0 ? c.attention : global;
-    a.window = c.window[layer];
-    a.shares_keys = key_layer[layer] != static_cast<int64_t>(layer);
-    return a;
-  }
-};
 
 const Gemma4Config& own(const DecoderConfig& c) { return static_cast<const Gemma4Config&>(*c.own); }
 
@@ -61,9 +47,8 @@ class Gemma4Block : public nn::Module {
       : Module(parent, std::move(name)),
         self_attn(*this, "self_attn", own(c).attention_of(c, layer), own(c).key_layer[layer],
                   std::move(rotary)),
-        mlp(*this, "mlp", c.hidden_size,
-            c.intermediate_size * (own(c).wide_shared_mlp && shares(c, layer) ? 2 : 1), false,
-            c.activation, c.initializer_range),
+        mlp(*this, "mlp", c.hidden_size, own(c).mlp_width(c, layer), false, c.activation,
+            c.initializer_range),
         input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps),
         post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
                                  c.attention.norm_eps),
@@ -318,7 +303,8 @@ const RegisteredFamily kGemma4(
      .make = &make_gemma4,
      .causal_lm = "Gemma4ForCausalLM",
      .sanitize = &drop_shared_keys,
-     .shards = decoder_shards()});
+     .shards = decoder_shards(),
+     .gguf = gemma4_gguf()});
 
 }  // namespace
 }  // namespace temper::models

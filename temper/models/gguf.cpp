@@ -59,7 +59,8 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
                                            {.size = header.form.vocab_size,
                                             .bos = id_of(config, "bos_token_id"),
                                             .pad = id_of(config, "pad_token_id"),
-                                            .eos = eos_ids(directory, config)},
+                                            .eos = eos_ids(directory, config),
+                                            .character_model = header.form.character_model},
                                            adapter);
   add(tokenizer.keys);
   header.notes = header.form.notes;

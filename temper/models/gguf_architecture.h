@@ -17,10 +17,12 @@ struct GgufName {
 };
 
 struct GgufArchitecture {
-  const char* name;           // general.architecture
-  bool interleaved = false;   // rotates pairs (2i, 2i + 1)
-  bool rope_factors = false;  // reads rope_freqs
-  bool longrope = false;      // reads rope_factors_short and rope_factors_long
+  const char* name;                       // general.architecture
+  const char* character_model = "llama";  // GgufVocabulary
+  bool interleaved = false;               // rotates pairs (2i, 2i + 1)
+  bool rope_factors = false;              // reads rope_freqs
+  bool longrope = false;                  // reads rope_factors_short and rope_factors_long
+  bool proportional = false;              // as rope_freqs, which `add` sets
   bool gelu = false;
   bool output_bias = false;  // of attention
   bool mlp_bias = false;
@@ -29,11 +31,12 @@ struct GgufArchitecture {
   bool own_head_size = true;   // heads of another size than hidden_size / heads
   bool fewer_kv_heads = true;  // than heads
   bool scale_key = false;      // reads attention.scale
+  bool own_scale = false;      // scores are scaled as the family's, or as `add` says
   // post_attention_layernorm is its post_attention_norm, not its ffn_norm.
   bool post_norm = false;
   bool soft_caps = false;  // always caps scores and logits; others cap logits where a key says so
   bool windows = false;
-  int64_t window_period = 0;     // every layer has a window but each window_period-th
+  int64_t window_period = 0;     // every layer has a window but each window_period-th; 0: by key
   int64_t window_layers = 0;     // windows are of models of so many layers, and only of those
   bool window_rotates = false;   // where layers have windows, the others have no positions
   bool plain_in_window = false;  // yarn is of layers without a window alone

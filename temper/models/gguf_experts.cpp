@@ -46,7 +46,9 @@ void add_gguf_experts(const HfConfig& source, const GgufArchitecture& architectu
   form.set_number("expert_count", sparse.router.experts);
   form.set_number("expert_used_count", sparse.router.chosen);
   form.set_number("expert_feed_forward_length", sparse.width);
-  if (sparse.shared_width > 0)
+  if (sparse.shared_gate)
+    form.set_number("expert_shared_feed_forward_length", sparse.shared_width);
+  else if (sparse.shared_width > 0)
     form.set_number("expert_shared_count", sparse.shared_width / sparse.width);
   add_weights(source, architecture, sparse.router, form);
   form.interleaved_unit = sparse.unit.interleaved;

@@ -53,6 +53,7 @@ class Mapping {
     refuse_what_differs();
     refuse_positions();
     out_.vocab_size = c_.vocab_size;
+    out_.character_model = architecture_.character_model;
     // Where the checkpoint's rows lie in pairs, they stay.
     out_.interleaved = architecture_.interleaved && !c_.rotary.interleaved;
     out_.num_heads = c_.attention.num_heads;
@@ -138,13 +139,14 @@ class Mapping {
 
   void add_windows() {
     int64_t window = 0;
-    bool usual = true;
+    bool usual = architecture_.window_period > 0;
     std::vector<uint32_t> windowed;
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const int64_t of_layer = c_.window[static_cast<size_t>(i)];
       window = std::max(window, of_layer);
       windowed.push_back(of_layer > 0);
-      const bool expected = i % architecture_.window_period < architecture_.window_period - 1;
+      const int64_t period = architecture_.window_period;
+      const bool expected = period > 0 && i % period < period - 1;
       usual = usual && expected == (of_layer > 0);
     }
     // Without any, gemma3 reads a missing window as none, gemma2 as one of 4096.
@@ -163,6 +165,7 @@ class Mapping {
   }
 
   void set_query_scale() {
+    if (architecture_.own_scale) return;
     const auto& a = c_.attention;
     const bool exception = c_.num_hidden_layers == architecture_.exception_layers;
     const int64_t size = exception ? c_.hidden_size / a.num_heads : a.head_dim;

@@ -2,6 +2,9 @@
 // file.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,11 +16,19 @@
 
 namespace temper::models {
 
+// A tensor that is made of a parameter of a block. One parameter may be made into several.
+struct GgufPart {
+  std::string own, gguf;  // their names in the block: "mlp.gate.weight", "ffn_gate_inp.weight"
+  // Of the parameter's float32 value; of a tensor without memory (device meta), its shape.
+  std::function<at::Tensor(const at::Tensor& value)> make;
+};
+
 struct GgufForm {
   GgufKeys keys;  // of the architecture, without `general.` and `tokenizer.`
   std::string architecture;
   std::vector<std::string> notes;  // where llama.cpp will do otherwise, for the user
   int64_t vocab_size = 0;
+  std::string character_model;  // GgufVocabulary
   // How tensors differ from those of the checkpoint. Rows of q and k lie in the order of pairs that
   // are rotated together (2i, 2i + 1), not half a head apart.
   bool interleaved = false;
@@ -25,6 +36,7 @@ struct GgufForm {
   bool norm_plus_one = false;  // norms hold 1 + weight
   bool post_norm = false;      // GgufArchitecture
   std::span<const GgufName> names;
+  std::vector<GgufPart> parts;     // before `names`
   bool repeats_embedding = false;  // as output.weight
   bool interleaved_unit = false;   // ops::GatedUnit of the experts
   // What queries are multiplied by, where the architecture's own scale is another than the model's:

@@ -65,7 +65,8 @@ void add_longrope(const HfConfig& source, const GgufArchitecture& architecture,
 void add_gguf_rope(const HfConfig& source, const GgufArchitecture& architecture,
                    const DecoderConfig& c, GgufForm& form) {
   const GgufRotary& rope = c.rotary;
-  const double rotated = static_cast<double>(c.attention.head_dim) * rope.share;
+  const int64_t whole = c.rotary_dim > 0 ? c.rotary_dim : c.attention.head_dim;
+  const double rotated = static_cast<double>(whole) * rope.share;
   form.set_number("rope.dimension_count", static_cast<int64_t>(rotated));
   form.set_real("rope.freq_base", rope.theta);
   if (c.local_rotary) {
@@ -89,6 +90,7 @@ void add_gguf_rope(const HfConfig& source, const GgufArchitecture& architecture,
     case GgufRotary::Kind::kLongRope:
       return add_longrope(source, architecture, c, form);
     case GgufRotary::Kind::kProportional:
+      if (architecture.proportional) return;
       form.refuse(source, gguf_rope_key(source), "`rope_type` proportional");
   }
 }

@@ -94,7 +94,8 @@ at::Tensor converted(const std::string& name, at::Tensor value, const GgufForm& 
 // the taps of convolutions.
 bool is_float32(const std::string& name, size_t dimensions) {
   const auto is = [&](std::string_view part) { return name.find(part) != std::string::npos; };
-  return dimensions < 2 || name.ends_with(".bias") || is(".ffn_gate_inp.") || is(".conv.");
+  return dimensions < 2 || name.ends_with(".bias") || is(".ffn_gate_inp.") || is(".conv.") ||
+         is(".ssm_conv1d.");
 }
 
 // Taps of a convolution [channels, 1, taps] have no dimension of inputs.
@@ -136,6 +137,7 @@ class GgufTensors {
 
   void add(const std::string& name, nn::Parameter& parameter) {
     if (const auto expert = expert_name(name)) return add_expert(name, *expert, parameter);
+    if (add_parts(name, parameter)) return;
     const std::string own = tensor_name(name, form_);
     check(!own.empty(), "`", name, "` has no name in GGUF");
     add_whole(own, name, parameter);
@@ -164,6 +166,27 @@ class GgufTensors {
           const at::Tensor own = value(*p).detach().to(at::kFloat);
           return rounded(converted(name, own, form).reshape(shape), type, name);
         }));
+  }
+
+  // Whether the form makes tensors of the parameter, which are then added.
+  bool add_parts(const std::string& name, nn::Parameter& parameter) {
+    const auto [block, rest] = block_of(name);
+    bool found = false;
+    for (const GgufPart& part : form_.parts) {
+      if (part.own != rest) continue;
+      found = true;
+      const auto meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
+      const std::vector<int64_t> shape =
+          part.make(at::empty(parameter.shape(), meta)).sizes().vec();
+      const std::string own = block + part.gguf;
+      const auto type = is_float32(own, shape.size()) ? at::kFloat : dtype_;
+      tensors_.emplace_back(
+          own, view_of(shape, type, [name, type, value = value_, p = &parameter, make = part.make] {
+            const at::NoGradGuard no_grad;
+            return rounded(make(value(*p).detach().to(at::kFloat)).contiguous(), type, name);
+          }));
+    }
+    return found;
   }
 
   // "blk.L.ffn_down_exps.weight" takes the parameter, or those of gate and up a half of it each.

@@ -32,7 +32,8 @@ const RegisteredFamily kQwen3Next({.model_type = "qwen3_next",
                                    .sequence_classification = "Qwen3NextForSequenceClassification",
                                    .sanitize = &read_delta_net_experts,
                                    .restore = &write_delta_net_experts,
-                                   .shards = delta_net_shards()});
+                                   .shards = delta_net_shards(),
+                                   .gguf = delta_net_gguf("qwen3next", /*joined=*/true)});
 
 }  // namespace
 }  // namespace temper::models

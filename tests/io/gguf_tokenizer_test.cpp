@@ -260,6 +260,63 @@ TEST_CASE("Gemma's runs of spaces and lines, and no space before a text") {
   CHECK(made.notes[0].find("merges that scores cannot state") != std::string::npos);
 }
 
+TEST_CASE("Gemma 4's tokenizer has the merges themselves") {
+  Directory directory("gemma");
+  const GgufVocabulary asked{.size = 1200, .character_model = "gemma4"};
+  const GgufTokenizer made = gguf_tokenizer(directory.path, asked);
+  CHECK(get<std::string>(made, "ggml.model") == "gemma4");
+  CHECK(get<std::string>(made, "ggml.pre") == "gemma4");
+  CHECK(!find(made, "ggml.scores"));
+  CHECK(made.notes.empty());
+  const Json& merges = directory.tokenizer["model"]["merges"];
+  const std::vector<std::string> written = list<std::string>(made, "ggml.merges");
+  REQUIRE(written.size() == merges.size());
+  const Json& last = merges.back();
+  CHECK(written.back() == (last.is_array()
+                               ? str(last[0].get<std::string>(), " ", last[1].get<std::string>())
+                               : last.get<std::string>()));
+  CHECK(Tokens(made).type_of("<0x0A>") == 6);
+  directory.tokenizer["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Prepend"}, {"prepend", "▁"}}, directory.tokenizer["normalizer"]}}};
+  directory.write();
+  CHECK_THROWS_WITH_AS(gguf_tokenizer(directory.path, asked),
+                       doctest::Contains("puts a space before a text, which llama.cpp's `gemma4`"),
+                       DataError);
+}
+
+TEST_CASE("DeepSeek-V3's three cuts, with line ends as they are or as escapes") {
+  const auto cut = [](const std::string& pattern, const char* behavior, bool invert) {
+    return Json{{"type", "Split"},
+                {"pattern", {{"Regex", pattern}}},
+                {"behavior", behavior},
+                {"invert", invert}};
+  };
+  Directory directory("qwen2");
+  directory.tokenizer["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  const auto write = [&](const std::string& end, const char* behavior, bool invert) {
+    const std::string words = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)" + end +
+                              R"(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)" + end +
+                              R"(]*|\s*[)" + end + R"(]+|\s+(?!\S)|\s+)";
+    directory.tokenizer["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {cut(R"(\p{N}{1,3})", behavior, invert),
+          cut("[一-龥぀-ゟ゠-ヿ]+", "Isolated", false),
+          cut(words, "Isolated", false),
+          {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+    directory.write();
+  };
+  for (const char* end : {"\r\n", R"(\r\n)"}) {
+    write(end, "Isolated", false);
+    CHECK(get<std::string>(gguf_tokenizer(directory.path, {.size = 1000}), "ggml.pre") ==
+          "deepseek-v3");
+  }
+  write("\r\n", "Removed", true);  // text that is no number is removed
+  CHECK(directory.problem().find("llama.cpp has no such behavior") != std::string::npos);
+}
+
 TEST_CASE("what llama.cpp has no form for is refused by name") {
   const auto problem = [](const std::string& name, const auto& change) {
     Directory directory(name);
