@@ -47,6 +47,7 @@ const RegisteredFamily kGemma3(
                               .post_norm = true,
                               .windows = true,
                               .window_period = 6,
+                              .window_optional = true,
                               .exception_layers = 62}});
 
 }  // namespace

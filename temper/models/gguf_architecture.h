@@ -38,6 +38,7 @@ struct GgufArchitecture {
   bool windows = false;
   int64_t window_period = 0;     // every layer has a window but each window_period-th; 0: by key
   int64_t window_layers = 0;     // windows are of models of so many layers, and only of those
+  bool window_optional = false;  // no layer has one where the file names no window
   bool window_rotates = false;   // where layers have windows, the others have no positions
   bool plain_in_window = false;  // yarn is of layers without a window alone
   int64_t rotation_period = 0;   // each rotation_period-th layer has no positions

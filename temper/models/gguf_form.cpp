@@ -149,9 +149,18 @@ class Mapping {
       const bool expected = period > 0 && i % period < period - 1;
       usual = usual && expected == (of_layer > 0);
     }
-    // Without any, gemma3 reads a missing window as none, gemma2 as one of 4096.
-    out_.set_number("attention.sliding_window", window > 0 ? window : c_.max_position_embeddings);
+    if (window == 0) return add_no_window();
+    out_.set_number("attention.sliding_window", window);
     if (!usual) out_.set("attention.sliding_window_pattern", GgufArray(std::move(windowed)));
+  }
+
+  // llama.cpp does not load a pattern without any layer that has a window.
+  void add_no_window() {
+    if (architecture_.window_rotates)
+      refuse(source_.has("layer_types") ? "layer_types" : "sliding_window",
+             "no layer with a window");
+    if (!architecture_.window_optional)
+      out_.set_number("attention.sliding_window", c_.max_position_embeddings);
   }
 
   void add_caps() {

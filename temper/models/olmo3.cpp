@@ -30,6 +30,7 @@ const RegisteredFamily kOlmo3({.model_type = "olmo3",
                                                         .post_norm = true,
                                                         .windows = true,
                                                         .window_period = 4,
+                                                        .window_optional = true,
                                                         .plain_in_window = true}});
 
 }  // namespace

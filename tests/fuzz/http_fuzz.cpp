@@ -70,8 +70,7 @@ int connected(int port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
     const int error = errno;
-    std::perror("connect");
-    if (error != EADDRNOTAVAIL) std::abort();
+    if (error != EADDRNOTAVAIL && error != EINTR) std::abort();
     ::close(fd);
   }
 }

@@ -49,7 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     round_trip(node);
   });
   const std::vector<std::string> arguments = {std::string(text.substr(0, text.find('\n')))};
-  if (arguments.front().find('=') == std::string::npos) return 0;  // else a file is meant
+  if (arguments.front().find('=') == std::string::npos) return 0;   // else a file is meant
+  if (arguments.front().find('\0') != std::string::npos) return 0;  // no command line has one
   loads_or_is_refused([&] {
     Run schema;
     round_trip(read_config_arguments(arguments, Fields::of(schema)));

@@ -40,6 +40,22 @@ TEST_CASE("sizes, windows, caps and positions become keys") {
   CHECK(pattern == GgufArray(std::vector<uint32_t>{1, 0, 1, 0, 1, 0, 1}));
 }
 
+TEST_CASE("without a layer that has a window there is no pattern, which llama.cpp would not load") {
+  const Json full = {{"layer_types", std::vector<std::string>(7, "full_attention")}};
+  for (const auto& [family, window] :
+       {std::pair<const char*, std::optional<uint32_t>>{"gemma2", 128},
+        {"gpt_oss", 128},
+        {"gemma3_text", std::nullopt},
+        {"olmo3", std::nullopt}}) {
+    CAPTURE(family);
+    const models::GgufForm form = form_of(family, full);
+    CHECK(key<uint32_t>(form, "attention.sliding_window") == window);
+    CHECK(!key<GgufArray>(form, "attention.sliding_window_pattern"));
+  }
+  CHECK(problem("cohere2", full).find("`layer_types`: no layer with a window") !=
+        std::string::npos);
+}
+
 TEST_CASE("scaled positions: linear and yarn as keys, llama3 as factors of the frequencies") {
   const auto scaled = [](const Json& scaling) {
     return form_of("llama", {{"rope_scaling", scaling}});
