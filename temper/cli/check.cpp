@@ -29,7 +29,7 @@ class Check : public Command {
         "VERB is that of the run; a resolved config names it itself. Exit status 0 when all holds, "
         "2 when a check fails.\n"
         "examples:\n"
-        "  temper check sft configs/sft.yaml\n"
+        "  temper check sft model.path=MODEL data.train=rows.jsonl output_dir=runs/a\n"
         "  temper check grpo configs/grpo_gsm8k.yaml rl.group_size=16 --json\n"
         "  temper check sft configs/sft.yaml --show 1\n"
         "  temper check sft configs/sft.yaml --nproc 4 mesh.fsdp=4\n"

@@ -284,6 +284,7 @@ class Serve : public Command {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
     options.most_positions = options_.most_positions;
+    options.warn = options_.warn;
     return options;
   }
 

@@ -175,8 +175,9 @@ int run_sft(const Arguments& arguments) {
        "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
-       "  temper sft configs/sft.yaml\n"
-       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n"},
+       "  temper sft model.path=MODEL data.train=rows.jsonl output_dir=runs/lora "
+       "adapter.method=lora optimizer.learning_rate=2e-4\n"
+       "  temper sft run.yaml train.epochs=3 output_dir=runs/longer\n"},
       arguments);
 }
 
@@ -190,7 +191,8 @@ int run_dpo(const Arguments& arguments) {
            "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
            "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
            "examples:\n"
-           "  temper dpo configs/dpo.yaml\n"
+           "  temper dpo model.path=MODEL data.train=pairs.jsonl output_dir=runs/dpo "
+           "optimizer.learning_rate=1e-6\n"
            "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
            "output_dir=runs/simpo\n"
            "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n"},
@@ -256,7 +258,8 @@ int run_grpo(const Arguments& arguments) {
            ".\n"
            "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
            "examples:\n"
-           "  temper grpo configs/grpo_gsm8k.yaml\n"
+           "  temper grpo model.path=MODEL data.train=prompts.jsonl output_dir=runs/rl "
+           "'rewards=[{command: [python3, reward.py]}]' optimizer.learning_rate=1e-6\n"
            "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
            "[python3, examples/reward.py]}]'\n"
            "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"

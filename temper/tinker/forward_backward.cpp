@@ -172,23 +172,28 @@ std::vector<ForwardBackward*> ForwardBackward::sharing(std::span<ForwardBackward
   return chosen;
 }
 
-void ForwardBackward::step_together(std::span<ForwardBackward* const> requests) {
+std::string ForwardBackward::step_together(std::span<ForwardBackward* const> requests) {
   const std::vector<ForwardBackward*> chosen = sharing(requests);
+  std::string failure;
   if (chosen.size() > 1) {
     std::vector<Made> made;
     try {
       made = run(chosen);
-    } catch (const std::exception&) {  // whose fault it is shows when each goes alone
+    } catch (const std::exception& e) {  // whose fault it is shows when each goes alone
+      failure = e.what();
     }
     for (size_t i = 0; i < made.size(); ++i)
       chosen[i]->guarded([&] { chosen[i]->take(std::move(made[i])); });
-    if (!made.empty()) return;
+    if (!made.empty()) return {};
   }
-  for (ForwardBackward* request : chosen)
+  for (ForwardBackward* request : chosen) {
     request->guarded([&] {
       ForwardBackward* const alone[] = {request};
       request->take(std::move(run(alone)[0]));
     });
+    if (request->error_) failure.clear();
+  }
+  return failure;
 }
 
 // What goes wrong is the request's.

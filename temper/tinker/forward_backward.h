@@ -43,8 +43,9 @@ class ForwardBackward {
   // Makes a pass: the first request's next one, together with the next ones of those others, in
   // order, that fit into its tokens with it; none where the model's adapters do not mix. The
   // requests are of one model, different adapters, and not done. What a request's pass throws is
-  // thrown by its done() and reaches no other.
-  static void step_together(std::span<ForwardBackward* const> requests);
+  // thrown by its done() and reaches no other. Gives why several could not share a pass that each
+  // made alone: a fault of the sharing; empty: there was none.
+  static std::string step_together(std::span<ForwardBackward* const> requests);
   // Whether the last pass was made. Throws RunError where log-probabilities were not finite, and
   // what the pass threw.
   bool done() const;

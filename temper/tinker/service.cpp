@@ -105,7 +105,13 @@ void Service::run_jobs(const std::vector<ModelPointer>& models) {
     if (const Job* job = model->jobs.current(); job && job->passes)
       requests.push_back(job->passes());
   }
-  if (!requests.empty()) ForwardBackward::step_together(requests);
+  const std::string failure = requests.empty() ? "" : ForwardBackward::step_together(requests);
+  if (!failure.empty() && failure != last_failure_ && options_.warn)
+    options_.warn(
+        "training requests of several adapters could not share a pass, and went one by "
+        "one: " +
+        failure);
+  if (!failure.empty()) last_failure_ = failure;
   for (const ModelPointer& model : models) run_job(model);
 }
 

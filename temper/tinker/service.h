@@ -41,6 +41,7 @@ struct ServiceOptions {
   double idle_seconds = 3600;  // that a session lives without a request
   double gap_seconds = 600;    // that a request waits for one with a lower seq_id
   Futures::Limits futures = {};
+  std::function<void(const std::string&)> warn = {};  // of the server; may be empty
 };
 
 class Service {
@@ -161,7 +162,8 @@ class Service {
   std::map<std::string, std::weak_ptr<AdapterPlace>> loaded_;   // saved weights, by tinker path
   std::map<std::string, std::shared_ptr<Sampling>> samplings_;  // by future
   std::deque<std::function<void()>> controls_;
-  std::string last_served_;  // model
+  std::string last_served_;   // model
+  std::string last_failure_;  // of a shared pass, which is said once
   int64_t adapter_bytes_ = 0;
   double swept_ = 0;
 };
