@@ -163,7 +163,13 @@ assert post("/sessions/a/reward", {"reward": 1})["status"] == 409 and ask(first)
 for body in ({}, {"reward": None}, {"reward": 1, "rewards": 2}, [1]): assert post("/sessions/a/reward", body)["status"] == 400, body
 assert post("/sessions/a/reward", {"reward": "x" * 9999})["status"] == 413
 assert post("/chat/completions", {"messages": first}, "sk-temper-" + "x" * 200)["status"] == 400
-assert "choices" in post("/chat/completions", {"messages": first, "max_tokens": 1}, "sk-temper-b")
+# Weights that change between two turns: each turn names its own.
+before = said(post("/chat/completions", {"messages": first, "max_tokens": 4}, "sk-temper-b"))[0]
+with opener.open(urllib.request.Request(URL[:-3] + "/update_weights_from_disk", b'{"model_path": "calculator/model", "weight_version": "two"}', {"Content-Type": "application/json"})) as answer:
+    assert json.load(answer)["success"]
+after = post("/chat/completions", {"messages": first + [before, user("12")], "max_tokens": 4}, "sk-temper-b")
+assert after["system_fingerprint"] == "two"
+assert [(t["weight_version"], t["parent"]) for t in get("/sessions/b")["turns"]] == [("initial", None), ("two", 0)], get("/sessions/b")
 assert post("/chat/completions", {"messages": first}, "sk-temper-c")["status"] == 429
 assert get("/sessions/b", "DELETE") == {"deleted": True} and get("/sessions/b")["status"] == 404
 assert "choices" in post("/chat/completions", {"messages": first, "max_tokens": 1}, "sk-temper-c")
