@@ -149,12 +149,12 @@ EpisodeCounts sample_episodes(
   for (const auto& [chat, asks] : templates) {
     format.chat = chat;
     const std::unique_ptr<rl::EpisodeSampler> driver = rl::make_episode_sampler(
-        in.environment, format, in.sampling.options, in.model.eos_token_ids, engine, false);
+        in.environment, format, in.sampling.options, in.model.eos_token_ids, false);
     if (!driver->shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
     driver->run(
         engine, asks, samples,
         [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
-          progress.advance(static_cast<int64_t>(episodes.size()), 0);
+          progress.advance(samples, 0);
           ended[static_cast<size_t>(asks[ask].key)] = std::move(episodes);
           for (; next < ended.size() && !ended[next].empty(); ++next)
             done(next, std::exchange(ended[next], {}));

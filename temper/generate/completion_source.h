@@ -2,6 +2,9 @@
 // (remote/remote_engine.h).
 #pragma once
 
+#include <chrono>
+#include <thread>
+
 #include "temper/generate/request.h"
 #include "temper/generate/speculation.h"
 
@@ -20,6 +23,12 @@ class CompletionSource {
   // Goes on for a moment and reports completions that ended. False: nothing is left to do. Throws
   // RunError.
   virtual bool step(const Callbacks& callbacks) = 0;
+  // Waits until another thread has submitted or cancelled something, at most so long; false: none
+  // has. A source whose submit() and cancel() belong to the thread that steps waits for that time.
+  virtual bool wait(std::chrono::milliseconds timeout) const {
+    std::this_thread::sleep_for(timeout);
+    return false;
+  }
   // After the last step of a batch: gives memory back. Throws RunError unless all is in order.
   virtual void rest() = 0;
   // What was drafted and accepted since it was made.

@@ -75,7 +75,7 @@ class Engine : public CompletionSource {
     release_memory();
   }
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
-  bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }
+  bool wait(std::chrono::milliseconds timeout) const override { return inbox_.wait(timeout); }
   // Steps until all that was submitted is done. before_step: called before each step; what it
   // throws ends the sampling.
   void run(const std::function<void(Completion)>& done,

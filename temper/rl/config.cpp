@@ -361,10 +361,9 @@ void RlConfig::validate_mesh() const {
           "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1, "
           "mesh.tensor 1 and mesh.expert 1 with it, or others that sample (roles.rollout, "
           "rollout.server)");
-  require(environment.openai.command.empty() || (rl.max_staleness == 0 && !others_sample),
-          "environment.openai",
-          "agents are answered by the run's own engine, with the weights as they are; expected "
-          "rl.max_staleness 0 with it, and neither rollout.server nor roles.rollout");
+  require(environment.openai.command.empty() || !others_sample, "environment.openai",
+          "agents are answered by the ranks that train; expected neither rollout.server nor "
+          "roles.rollout with it");
   require(
       environment.openai.command.empty() ||
           !(rollout.json_schema || rollout.regex || rollout.grammar),

@@ -98,6 +98,7 @@ bool RlTask::next_batch(int64_t step) {
 // The policy that sampled a file is not known.
 void RlTask::note_staleness(int64_t policy_version) {
   staleness_ = 0;
+  oldest_ = 0;
   fresh_ = source_.samples();
   double completions = 0;
   for (size_t i = 0; i < batch_.num_episodes(); ++i) {
@@ -108,6 +109,7 @@ void RlTask::note_staleness(int64_t policy_version) {
       const double count = static_cast<double>(segment.tokens.size());
       lag += count * static_cast<double>(policy_version - segment.policy_version);
       tokens += count;
+      oldest_ = std::max(oldest_, policy_version - segment.policy_version);
     }
     fresh_ = fresh_ && lag == 0;
     staleness_ += lag / tokens;
@@ -244,7 +246,10 @@ void RlTask::describe_step(MetricsRow& row) {
   row.set("reward_seconds", reward_seconds_);
   row.set("train_seconds", steady_seconds() - train_started_);
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
-  if (source_.samples()) row.set("staleness_mean", staleness_);
+  if (source_.samples()) {
+    row.set("staleness_mean", staleness_);
+    row.set("staleness_max", oldest_);
+  }
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0), row.number("mismatch_kl").value_or(0),
                       compares_groups);
@@ -255,6 +260,7 @@ void RlTask::describe_step(MetricsRow& row) {
   done_ = {{"source", source_.state()},
            {"update", more ? update_ + 1 : 0},
            {"staleness", staleness_},
+           {"oldest", oldest_},
            {"algorithm", more ? before_batch_ : algorithm_.state()}};
   in_flight_ = source_.in_flight();
 }
@@ -297,6 +303,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   done_ = {{"source", values["source"]},
            {"update", values["update"]},
            {"staleness", values.value("staleness", Json(0.0))},
+           {"oldest", values.value("oldest", Json(0))},
            {"algorithm", of_algorithm}};
   if (values["update"] == 0) return;
   const auto found = state.tensors.find(kBatchTensor);
@@ -310,6 +317,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
   staleness_ = values.value("staleness", 0.0);
+  oldest_ = values.value("oldest", int64_t{0});
   algorithm_.assign_batch(batch_.groups());
   about_ = describe(batch_.groups(), algorithm_);
 }

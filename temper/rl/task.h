@@ -78,6 +78,7 @@ class RlTask : public train::Task {
   double update_tokens_ = 0;    // tokens that the update trains
   bool fresh_ = false;          // the policy that the batch began with sampled it
   double staleness_ = 0;        // mean over completions: updates between sampling and training
+  int64_t oldest_ = 0;          // the same, of the version that is furthest behind
   const ImportanceCorrection correction_;
   SamplerCheck sampler_check_;  // compares the tokens of this update
   Json before_batch_;           // the algorithm's state, before it gave the batch credit

@@ -140,6 +140,9 @@ void read_stream(Members& members, CompletionRequest& out) {
 
 }  // namespace
 
+// Every answer, and every turn of a session, carries it.
+constexpr size_t kLongestVersion = 256;
+
 // SGLang's keys that say how, and not what, change nothing here.
 ReloadRequest parse_reload(std::string_view body) {
   const Json json = parse_json(body, "the request's body");
@@ -150,6 +153,8 @@ ReloadRequest parse_reload(std::string_view body) {
   out.directory = members.text("model_path");
   check<DataError>(!out.directory.empty(), "`model_path`: missing, expected a directory");
   out.name = members.text("weight_version");
+  check<DataError>(out.name.size() <= kLongestVersion, "`weight_version`: found ", out.name.size(),
+                   " bytes, expected at most ", kLongestVersion);
   if (out.name.empty()) out.name = out.directory;
   for (const char* key : {"load_format", "flush_cache", "abort_all_requests", "torch_empty_cache"})
     members.find(key);

@@ -92,7 +92,7 @@ Ticket::~Ticket() {
     const std::lock_guard lock(loop_.waiting_mutex_);
     loop_.waiting_.erase(queue_);
   }
-  for (const generate::RequestId id : ids_) loop_.engine_.cancel(id);  // of finished ones: nothing
+  for (const generate::RequestId id : ids_) source_->cancel(id);  // of finished ones: nothing
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->leave();
@@ -119,12 +119,12 @@ void Ticket::on_arrival(std::function<void()> arrived) {
 SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
                          std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests)
     : own_engine_(std::make_unique<generate::Engine>(model, options, tokenizer)),
-      engine_(*own_engine_),
+      source_(own_engine_.get()),
       has_text_(tokenizer != nullptr),
       most_requests_(most_requests) {}
 
-SamplerLoop::SamplerLoop(generate::Engine& engine, bool has_text, int64_t most_requests)
-    : engine_(engine), has_text_(has_text), most_requests_(most_requests), paused_(true) {}
+SamplerLoop::SamplerLoop(bool has_text, int64_t most_requests)
+    : source_(nullptr), has_text_(has_text), most_requests_(most_requests), paused_(true) {}
 
 Reservation SamplerLoop::reserve() {
   check<ServerStopped>(!refuses(), "the server is stopping; retry later");
@@ -149,6 +149,7 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requ
   queue->unfinished = static_cast<int64_t>(queue->sent.size());
   queue->sampling = std::move(reservation.sampling);
   std::shared_ptr<Ticket> ticket(new Ticket(*this, queue, std::move(reservation.open)));
+  ticket->source_ = source_;
   ticket->weights_ = weights_;
   int64_t first_choice = 0;
   for (generate::Request& request : requests) {
@@ -164,7 +165,7 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requ
     };
     if (request.options.stream)
       callbacks.on_token = [put](const generate::Completion& c) { put(c, false); };
-    ticket->ids_.push_back(engine_.submit(std::move(request), std::move(callbacks)));
+    ticket->ids_.push_back(source_->submit(std::move(request), std::move(callbacks)));
     if (!own_engine_) submitted_.insert(ticket->ids_.back());
   }
   ++requests_;
@@ -189,7 +190,7 @@ void SamplerLoop::change_weights(const std::function<void()>& change, const std:
 // change, or something was submitted before it.
 bool SamplerLoop::make_change() {
   std::unique_lock lock(gate_);
-  if (!change_ || engine_.wait(std::chrono::milliseconds(0))) return false;
+  if (!change_ || source_->wait(std::chrono::milliseconds(0))) return false;
   // Nothing is submitted while change_ is set: the lock is free for those who ask.
   lock.unlock();
   std::exception_ptr failure;
@@ -256,21 +257,22 @@ void SamplerLoop::run(const std::function<bool()>& stop, const std::function<boo
     const bool worked = work && owed <= 0 && work();
     if (worked) owed = steady_seconds() - begin;
     begin = steady_seconds();
-    const bool more = engine_.step({});
-    update_counts();
+    const bool more = step();
     owed = more ? owed - (steady_seconds() - begin) : 0;
-    if (!more && !worked && !make_change()) engine_.wait(std::chrono::milliseconds(50));
+    if (!more && !worked && !make_change()) wait(std::chrono::milliseconds(50));
   }
 }
 
-void SamplerLoop::begin() {
+void SamplerLoop::begin(generate::CompletionSource& source, const std::string& weights) {
   const std::lock_guard lock(gate_);
+  source_ = &source;
+  weights_ = weights;
   submitted_.clear();
   paused_ = false;
 }
 
 bool SamplerLoop::step() {
-  const bool more = engine_.step({});
+  const bool more = source_->step({});
   update_counts();
   return more;
 }
@@ -282,13 +284,15 @@ void SamplerLoop::end() {
     paused_ = true;
     submitted.swap(submitted_);
   }
-  for (const generate::RequestId id : submitted) engine_.cancel(id);
+  for (const generate::RequestId id : submitted) source_->cancel(id);
   while (step()) {
   }
 }
 
 void SamplerLoop::update_counts() {
-  const generate::Engine::Statistics s = engine_.statistics();
+  const auto* const engine = dynamic_cast<const generate::Engine*>(source_);
+  if (!engine) return;
+  const generate::Engine::Statistics s = engine->statistics();
   prompt_tokens_ = s.prompt_tokens;
   reused_tokens_ = s.reused_tokens;
   new_tokens_ = s.new_tokens;

@@ -65,6 +65,7 @@ class Ticket {
   struct Queue;
   Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue, std::shared_ptr<void> open);
   SamplerLoop& loop_;
+  generate::CompletionSource* source_ = nullptr;  // whom the requests were submitted to
   std::shared_ptr<Queue> queue_;
   std::vector<generate::RequestId> ids_;
   std::string weights_;
@@ -82,11 +83,14 @@ class SamplerLoop {
   // are complete, and whose client has yet to read them, does not count.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
-  // With an engine of the caller's, which outlives it. has_text: the engine has a tokenizer.
-  SamplerLoop(generate::Engine& engine, bool has_text, int64_t most_requests);
+  // For a caller that samples itself, between begin() and end(). has_text: what samples has a
+  // tokenizer.
+  SamplerLoop(bool has_text, int64_t most_requests);
 
   // Throws what submit would throw of the options' grammar, and makes submit fast.
-  void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
+  void prepare(const generate::GenerationOptions& options) {
+    if (own_engine_) own_engine_->prepare(options);
+  }
   // A place for the requests of one client. From any thread. Throws TooManyRequests, and
   // ServerStopped after refuse_new.
   Reservation reserve();
@@ -115,15 +119,18 @@ class SamplerLoop {
   // of the model, called between steps as long as it gives true (something was done); where there
   // is enough to do, sampling and work get about half of the time each.
   void run(const std::function<bool()>& stop, const std::function<bool()>& work = {});
-  // In place of run(), for a caller with an engine of its own: between begin() and end() it samples
-  // by step(), as Engine::step, and wait(), as Engine::wait. Outside of them submit throws
-  // ServerStopped. end() cancels what is being sampled and steps until nothing is left.
-  void begin();
+  // In place of run(), for a caller that samples itself: between begin() and end() it samples by
+  // step() and wait(), as CompletionSource has them. Outside of them submit throws ServerStopped.
+  // source: who samples, with weights of this name; any thread may submit to it, and it outlives
+  // this object. end() cancels what is being sampled and steps until nothing is left.
+  void begin(generate::CompletionSource& source, const std::string& weights);
   bool step();
-  bool wait(std::chrono::milliseconds timeout) { return engine_.wait(timeout); }
+  bool wait(std::chrono::milliseconds timeout) { return source_->wait(timeout); }
   void end();
   // There is something for `work` to do. From any thread.
-  void wake() { engine_.cancel(0); }  // no request has this number
+  void wake() {
+    if (own_engine_) own_engine_->cancel(0);  // no request has this number
+  }
 
   struct Counts {
     int64_t requests = 0, refused = 0;  // since the start
@@ -146,8 +153,8 @@ class SamplerLoop {
   void call_later();
   void wake_all();
 
-  std::unique_ptr<generate::Engine> own_engine_;  // null: it is the caller's
-  generate::Engine& engine_;
+  std::unique_ptr<generate::Engine> own_engine_;  // null: the caller samples
+  generate::CompletionSource* source_;            // who samples; null: nobody yet. Set with gate_
   bool has_text_;
   const int64_t most_requests_;
   std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false}, paused_{false};
@@ -157,7 +164,7 @@ class SamplerLoop {
   std::mutex waiting_mutex_;
   std::set<std::shared_ptr<Ticket::Queue>> waiting_;
   std::mutex gate_;                          // between submitting and changing
-  std::set<generate::RequestId> submitted_;  // since begin(), to an engine of the caller's
+  std::set<generate::RequestId> submitted_;  // since begin(), to the caller's source
   std::condition_variable changed_;
   Change* change_ = nullptr;
   std::vector<std::function<void()>> later_;  // what waits for the change

@@ -347,7 +347,7 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
                                        reasoning);
   if (pending->recorder)
     pending->recorder->set_form(reply->request(), options.format.tokenizer, pending->calls,
-                                reply->reasoning_at_beginning());
+                                reply->reasoning_at_beginning(), ticket->weights());
   std::make_shared<Answering>(answers, pending->exchange, std::move(ticket), std::move(reply),
                               std::move(pending->recorder))
       ->start();

@@ -228,12 +228,14 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   return out;
 }
 
-void Session::record(int64_t turn, generate::Completion said, const Json& answer) {
+void Session::record(int64_t turn, generate::Completion said, const Json& answer,
+                     const std::string& weights) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   SessionTurn& recorded = turns_.at(static_cast<size_t>(turn));
   tokens_ += std::ssize(said.tokens);
   recorded.said = std::move(said);
+  recorded.weights = weights;
   recorded.done = true;
   conversations_[static_cast<size_t>(turn)].answer = normalized(answer);
 }
@@ -288,6 +290,7 @@ Json Session::to_json() const {
          {"kept", t.kept},
          {"token_ids", t.said.tokens},
          {"logprobs", t.said.logprobs},
+         {"weight_version", t.weights},
          {"text", t.said.text},
          {"finish_reason", t.said.stopped ? "stop" : "length"}});
   }

@@ -47,6 +47,7 @@ struct SessionTurn {
   int64_t attempt = 0,
           choice = 0;         // earlier requests with this context; number among the request's
   generate::Completion said;  // tokens, logprobs, kept, text, stopped
+  std::string weights;        // names those that sampled it, all of it
   bool done = false;          // false: it is being sampled, or its client has left
 };
 
@@ -66,9 +67,10 @@ class Session {
   };
   Begun begin(const CompletionRequest& request, const data::TextFormat& format,
               ToolCallFormat calls, uint64_t seed, int64_t most_positions, int adapter);
-  // A sample is complete, `answer` is what the client sees of it: {content, tool_calls}. Nothing
-  // happens after the end.
-  void record(int64_t turn, generate::Completion said, const Json& answer);
+  // A sample is complete, `answer` is what the client sees of it: {content, tool_calls}. weights:
+  // names those that sampled it. Nothing happens after the end.
+  void record(int64_t turn, generate::Completion said, const Json& answer,
+              const std::string& weights);
   // The request with this turn is answered, or its client has left.
   void end_request();
 

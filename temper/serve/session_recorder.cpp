@@ -9,12 +9,13 @@ namespace temper::serve {
 
 void SessionRecorder::set_form(const CompletionRequest& request,
                                std::shared_ptr<const Tokenizer> tokenizer, ToolCallFormat calls,
-                               ReasoningSplitter at_beginning) {
+                               ReasoningSplitter at_beginning, const std::string& weights) {
   request_.tools = request.tools;
   request_.chat = request.chat;
   tokenizer_ = std::move(tokenizer);
   calls_ = calls;
   at_beginning_ = std::move(at_beginning);
+  weights_ = weights;
 }
 
 void SessionRecorder::add(const Piece& piece) {
@@ -26,7 +27,7 @@ void SessionRecorder::add(const Piece& piece) {
   if (!piece.finished) return;
   said.stopped = piece.stopped;
   const Json content = answer(said);
-  session_->record(turn_ + piece.choice, std::move(said), content);
+  session_->record(turn_ + piece.choice, std::move(said), content, weights_);
 }
 
 Json SessionRecorder::answer(const generate::Completion& said) const {

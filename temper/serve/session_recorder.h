@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "temper/serve/reasoning.h"
@@ -22,9 +23,10 @@ class SessionRecorder {
   SessionRecorder(const SessionRecorder&) = delete;
   SessionRecorder& operator=(const SessionRecorder&) = delete;
 
-  // How the client's answer is made of tokens: as in Reply. Called before add().
+  // How the client's answer is made of tokens, and what names the weights that sample them: as in
+  // Reply. Called before add().
   void set_form(const CompletionRequest& request, std::shared_ptr<const Tokenizer> tokenizer,
-                ToolCallFormat calls, ReasoningSplitter at_beginning);
+                ToolCallFormat calls, ReasoningSplitter at_beginning, const std::string& weights);
   // Adds what a choice grew by. The turn is in the session before the client has its answer.
   void add(const Piece& piece);
 
@@ -38,6 +40,7 @@ class SessionRecorder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   ToolCallFormat calls_ = ToolCallFormat::kHermes;
   ReasoningSplitter at_beginning_;
+  std::string weights_;
 };
 
 }  // namespace temper::serve

@@ -8,6 +8,7 @@ namespace temper::tinker {
 namespace {
 
 constexpr size_t kMostRemembered = 4096;  // requests whose retries are known
+constexpr int64_t kMostAhead = 65536;     // numbers beyond the one whose turn it is
 
 }  // namespace
 
@@ -17,6 +18,8 @@ std::optional<std::string> OrderedJobs::known(int64_t seq, const std::string& di
   if (found == seen_.end()) {
     check<DataError>(seq >= next_, "seq_id: ", seq, " has been used; the next one is ",
                      next_number());
+    check<DataError>(seq - next_ < kMostAhead, "seq_id: found ", seq, ", expected the next one, ",
+                     next_number(), ": numbers follow each other");
     return std::nullopt;
   }
   check<DataError>(found->second.digest == digest, "seq_id: ", seq,
@@ -41,6 +44,7 @@ void OrderedJobs::add(int64_t seq, const std::string& digest, Job job, double no
 }
 
 void OrderedJobs::refuse(int64_t seq, const std::string& digest, serve::Answer answer) {
+  if (seq < next_ || seq - next_ >= kMostAhead || seen_.contains(seq)) return;
   note(seq, {digest, "", std::move(answer)});
   advance();
 }

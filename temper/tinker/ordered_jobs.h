@@ -37,10 +37,12 @@ class OrderedJobs {
   // The number after the largest one so far, for requests that have none.
   int64_t next_number() const { return last_ + 1; }
   // The future of an identical request that came before; none: it is new. Throws Refused where that
-  // one was refused, and DataError where another request had the number, or it was long ago.
+  // one was refused, and DataError where another request had the number, or it was long ago, or it
+  // is 65,536 or more ahead of the one whose turn it is.
   std::optional<std::string> known(int64_t seq, const std::string& digest) const;
   void add(int64_t seq, const std::string& digest, Job job, double now);
-  // A request that is not done uses up its number.
+  // A request that is not done uses up its number, unless another one has it or known() would
+  // throw.
   void refuse(int64_t seq, const std::string& digest, serve::Answer answer);
 
   // The job whose turn it is; null: none is there.

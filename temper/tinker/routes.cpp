@@ -169,9 +169,18 @@ Json Routes::forward_backward(serve::Exchange& exchange) {
   const std::string encoding = ascii_lower(head.header("content-encoding"));
   if (!encoding.empty() && encoding != "zstd" && encoding != "identity")
     throw serve::Refusal(415, "Content-Encoding: expected zstd or none");
-  if (encoding != "zstd") return service_.forward_backward(read_forward_backward(exchange.body()));
-  return service_.forward_backward(read_forward_backward(
-      decompress_zstd(exchange.body(), static_cast<size_t>(options_.most_request_bytes))));
+  std::string plain;
+  if (encoding == "zstd")
+    plain = decompress_zstd(exchange.body(), static_cast<size_t>(options_.most_request_bytes));
+  const std::string& body = encoding == "zstd" ? plain : exchange.body();
+  ForwardBackwardRequest request;
+  try {
+    request = read_forward_backward(body);
+  } catch (const DataError& e) {
+    if (const auto of = read_forward_backward_head(body)) service_.refuse_unread(*of, e);
+    throw;
+  }
+  return service_.forward_backward(std::move(request));
 }
 
 std::optional<Admission> Routes::post_route(const serve::RequestHead& head,

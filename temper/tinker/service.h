@@ -70,6 +70,9 @@ class Service {
   Json get_info(const Json& body);
   Json unload_model(const Json& body);
   Json forward_backward(ForwardBackwardRequest request);
+  // A forward_backward of which only this can be read is refused with `why`: it uses up its number,
+  // so that those after it do not wait for it.
+  void refuse_unread(const ForwardBackwardHead& request, const DataError& why);
   Json optim_step(const Json& body);
   Json save_weights(const Json& body);
   Json load_weights(const Json& body);
@@ -129,6 +132,7 @@ class Service {
   void check_base(const std::string& name) const;
   void end_session(Session& session);  // with the lock
   void end_model(const ModelPointer& model, const std::string& why);
+  std::string directory_to_load(const std::string& path) const;
   Json add_model(const std::string& session_id, int64_t number, const std::string& digest,
                  RunRecord record, std::function<std::unique_ptr<TrainedAdapter>()> make,
                  Json result);

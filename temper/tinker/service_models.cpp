@@ -137,27 +137,34 @@ Json Service::create_model(const Json& body) {
                    {{"type", "create_model"}});
 }
 
+// Of what was saved for training. Throws what is wrong with the path.
+std::string Service::directory_to_load(const std::string& path) const {
+  const Checkpoint saved = store_.checkpoint(path);
+  check<ConfigError>(saved.kind == kTrainingWeights, "path: ", path,
+                     " was saved for sampling; expected one of save_weights "
+                     "(tinker://RUN/weights/NAME)");
+  return store_.directory_of(saved);
+}
+
 Json Service::load_weights(const Json& body) {
   Members members(body);
-  const std::string path = members.text("path"), session = members.text("session_id"),
-                    model_id = members.text("model_id");
-  const bool optimizer = members.flag("optimizer");
+  const std::string session = members.text("session_id"), model_id = members.text("model_id");
+  std::string path;
+  bool optimizer = false;
   if (session.empty() && model_id.empty())
     throw DataError("load_weights: expected model_id and seq_id, or session_id and model_seq_id");
-  const auto find = [this, path] {
-    const Checkpoint saved = store_.checkpoint(path);
-    check<ConfigError>(saved.kind == kTrainingWeights, "path: ", path,
-                       " was saved for sampling; expected one of save_weights "
-                       "(tinker://RUN/weights/NAME)");
-    return store_.directory_of(saved);
+  const auto read = [&] {
+    path = members.text("path");
+    optimizer = members.flag("optimizer");
   };
   if (!session.empty()) {
     {
       const std::lock_guard lock(mutex_);
       session_of(session);
     }
+    read();
     check_optimizer(members.find("optimizer_config"));
-    const std::string directory = find();
+    const std::string directory = directory_to_load(path);
     RunRecord record = store_.run(store_.checkpoint(path).run);
     if (const std::string base = members.text("base_model"); !base.empty()) {
       check_base(base);
@@ -172,10 +179,14 @@ Json Service::load_weights(const Json& body) {
                      {{"type", "load_weights"}, {"path", path}});
   }
   return enqueue(
-      model_id, seq_of(members), digest_of("load_weights", body), 0, [&] { find(); },
+      model_id, seq_of(members), digest_of("load_weights", body), 0,
+      [&] {
+        read();
+        directory_to_load(path);
+      },
       [&](const ModelPointer& model, const std::string& future) {
         return Job{.step = [=, this] {
-          model->adapter->load(find(), optimizer);
+          model->adapter->load(directory_to_load(path), optimizer);
           futures_.resolve(
               future,
               dump_json(Json{{"type", "load_weights"}, {"path", path}, {"model_id", model->id}}));

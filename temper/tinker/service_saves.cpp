@@ -49,7 +49,7 @@ Json Service::save_weights(const Json& body) {
 Json Service::save_weights_for_sampler(const Json& body) {
   Members members(body);
   const std::string model_id = members.text("model_id");
-  const std::optional<int64_t> number = members.integer("sampling_session_seq_id", 0, INT64_MAX);
+  std::optional<int64_t> number;
   Store::Save save;
   bool inflight = false;
   return enqueue(
@@ -59,6 +59,7 @@ Json Service::save_weights_for_sampler(const Json& body) {
         if (kind != "snapshot" && kind != "inflight")
           serve::wrong("kind", kind, "snapshot or inflight");
         inflight = kind == "inflight";
+        number = members.integer("sampling_session_seq_id", 0, INT64_MAX);
         if (members.find("path")) {
           save = read_save(members, model_id, kSamplerWeights);
           store_.check_name(save);

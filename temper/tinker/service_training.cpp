@@ -1,5 +1,6 @@
 // What trains a model: forward passes, backward passes, steps of its optimizer.
 #include "temper/base/error.h"
+#include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
 #include "temper/tinker/digest.h"
 #include "temper/tinker/service.h"
@@ -64,6 +65,17 @@ Json Service::forward_backward(ForwardBackwardRequest request) {
                    };
                    return job;
                  });
+}
+
+void Service::refuse_unread(const ForwardBackwardHead& request, const DataError& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = models_.find(request.model_id);
+    if (found == models_.end() || request.seq_id < 1) return;
+    found->second->jobs.refuse(request.seq_id, digest_of("unread", Json(why.what())),
+                               serve::answer_to(why));
+  }
+  sampling_.wake();
 }
 
 Json Service::optim_step(const Json& body) {

@@ -15,6 +15,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/serve/asked.h"
+#include "temper/serve/http_text.h"
 
 namespace temper::tinker {
 namespace {
@@ -43,7 +44,8 @@ bool swap_directories(const std::string& one, const std::string& other) {
 }
 
 [[noreturn]] void not_found(const std::string& what) {
-  throw serve::Refusal(404, what + ": not found; training_runs and checkpoints list what there is");
+  throw serve::Refusal(404, str("`", serve::for_log(what.substr(0, 4 * kLongestSafeName)),
+                                "`: not found; training_runs and checkpoints list what there is"));
 }
 
 }  // namespace
@@ -155,7 +157,7 @@ void Store::touch_run(const std::string& id) {
 RunRecord Store::run(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(id);
-  if (found == runs_.end()) not_found("training run " + id.substr(0, kLongestSafeName));
+  if (found == runs_.end()) not_found("training run " + id);
   return found->second;
 }
 
@@ -223,7 +225,7 @@ void Store::write_record(const Checkpoint& c, const std::string& directory) cons
 
 Checkpoint& Store::known(const std::string& tinker_path) {
   const auto found = checkpoints_.find(tinker_path);
-  if (found == checkpoints_.end()) not_found(tinker_path.substr(0, 4 * kLongestSafeName));
+  if (found == checkpoints_.end()) not_found(tinker_path);
   return found->second;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,8 +45,15 @@ struct ForwardBackwardRequest {
 };
 
 // Reads a message; memory stays within a small multiple of the body's size. Throws DataError for a
-// malformed one, and for inputs that are no tokens (images, audio).
+// malformed one, for inputs that are no tokens (images, audio), and for more than 65,536 data or
+// 262,144 tensors.
 ForwardBackwardRequest read_forward_backward(std::string_view body);
+// The model and number of a message of which the rest cannot be read. Nothing: not even those can.
+struct ForwardBackwardHead {
+  std::string model_id;
+  int64_t seq_id = 0;  // as above
+};
+std::optional<ForwardBackwardHead> read_forward_backward_head(std::string_view body);
 
 // The log-probabilities of a datum's targets: [N] where `columns` is 0, else [N, columns].
 struct DatumLogprobs {

@@ -18,6 +18,8 @@ namespace {
 enum DType : int32_t { kFloat32 = 1, kInt64 = 2, kInt32 = 3, kBFloat16 = 4 };
 constexpr size_t kMostDimensions = 8;
 constexpr size_t kMostInputs = 64;  // of a datum, and keys of a loss's configuration
+// Of a request: each takes many times the bytes that an empty one has in a message.
+constexpr size_t kMostData = size_t{1} << 16, kMostTensors = size_t{1} << 18;
 
 using protozero::pbf_reader;
 
@@ -156,7 +158,8 @@ std::string read_entry(pbf_reader entry, const Read& read) {
   return key;
 }
 
-WireDatum read_datum(pbf_reader message) {
+// tensors: those of the request so far.
+WireDatum read_datum(pbf_reader message, size_t& tensors) {
   WireDatum datum;
   while (message.next()) {
     if (message.tag() == 1) {
@@ -166,6 +169,8 @@ WireDatum read_datum(pbf_reader message) {
       std::string key = read_entry(
           message_of(message), [&](pbf_reader& field) { tensor = read_tensor(message_of(field)); });
       datum.inputs[std::move(key)] = std::move(tensor);
+      check<DataError>(++tensors <= kMostTensors, "loss_fn_inputs: more than ", kMostTensors,
+                       " tensors in a request; send fewer data in each");
       check<DataError>(datum.inputs.size() <= kMostInputs, "loss_fn_inputs: more than ",
                        kMostInputs);
     } else {
@@ -190,6 +195,7 @@ std::variant<double, std::string> read_config_value(pbf_reader message) {
 
 ForwardBackwardRequest read_request(pbf_reader message) {
   ForwardBackwardRequest request;
+  size_t tensors = 0;
   const auto put = [&](auto& read) {
     std::variant<double, std::string> value = 0.0;
     std::string key = read_entry(message_of(message), [&](pbf_reader& f) { value = read(f); });
@@ -206,10 +212,12 @@ ForwardBackwardRequest read_request(pbf_reader message) {
         request.model_id = text_of(message);
         break;
       case 2:
-        request.seq_id = static_cast<int32_t>(integer_of(message));
+        request.seq_id = integer_of(message);
         break;
       case 3:
-        request.data.push_back(read_datum(message_of(message)));
+        check<DataError>(request.data.size() < kMostData, "data: more than ", kMostData,
+                         " in a request; send fewer in each");
+        request.data.push_back(read_datum(message_of(message), tensors));
         break;
       case 4:
         request.loss_fn = text_of(message);
@@ -237,6 +245,21 @@ ForwardBackwardRequest read_forward_backward(std::string_view body) {
   } catch (const protozero::exception& e) {
     throw DataError(str("the body is no ForwardBackwardRequest (protobuf): ", e.what()));
   }
+}
+
+std::optional<ForwardBackwardHead> read_forward_backward_head(std::string_view body) try {
+  ForwardBackwardHead head;
+  for (pbf_reader message(body.data(), body.size()); message.next();) {
+    if (message.tag() == 1)
+      head.model_id = text_of(message);
+    else if (message.tag() == 2)
+      head.seq_id = integer_of(message);
+    else
+      message.skip();
+  }
+  return head;
+} catch (const std::exception&) {
+  return std::nullopt;
 }
 
 std::string decompress_zstd(std::string_view body, size_t most_bytes) {

@@ -41,21 +41,7 @@ OMP_NUM_THREADS=1 "$temper" grpo $small "${agent/max_turns/workers: 1, max_turns
 cmp whole/final/model.safetensors one/final/model.safetensors || fail "the number of agents at once changes the weights"
 
 # A small client for the agents below.
-cat > client.py <<'P'
-import json, os, sys, threading, time, urllib.error, urllib.request
-URL, KEY, NAME = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"], os.environ["TEMPER_SESSION"]
-row = json.loads(sys.stdin.readline())
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-def post(path, body, key=KEY):
-    request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
-    try:
-        with opener.open(request) as answer: return json.load(answer)
-    except urllib.error.HTTPError as e:
-        return {"status": e.code, **json.load(e)}
-def ask(messages, **more): return post("/chat/completions", {"messages": messages, **more})
-def said(answer): return [choice["message"] for choice in answer["choices"]]
-def user(text): return {"role": "user", "content": text}
-P
+cp "$(dirname "$0")/agent_client.py" client.py
 
 # Retries, samples, branches, requests at once and a stream; what a client may not do is refused.
 cat > branches.py <<'P'
@@ -136,7 +122,6 @@ status=0; "$temper" grpo $small 'environment={openai: {command: [sh, -c, "exit 7
 refused() { local hint=$1 status=0; shift; "$temper" grpo $small output_dir=refused "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
 refused "not found in PATH" 'environment={openai: {command: [no-such-program]}}'
 refused "expected it alone" 'environment={openai: {command: [sh]}, name: calculator}'
-refused "max_staleness 0" "$agent" rl.max_staleness=1 rl.on_mismatch=correct
 refused "rollout.server" "$agent" 'rollout.server.urls=[http://127.0.0.1:1]'
 "$temper" check grpo $small "$agent" output_dir=checked > check.log 2>&1
 grep -q "an agent, whose program is there" check.log || fail "temper check: $(cat check.log)"
@@ -178,7 +163,13 @@ assert post("/sessions/a/reward", {"reward": 1})["status"] == 409 and ask(first)
 for body in ({}, {"reward": None}, {"reward": 1, "rewards": 2}, [1]): assert post("/sessions/a/reward", body)["status"] == 400, body
 assert post("/sessions/a/reward", {"reward": "x" * 9999})["status"] == 413
 assert post("/chat/completions", {"messages": first}, "sk-temper-" + "x" * 200)["status"] == 400
-assert "choices" in post("/chat/completions", {"messages": first, "max_tokens": 1}, "sk-temper-b")
+# Weights that change between two turns: each turn names its own.
+before = said(post("/chat/completions", {"messages": first, "max_tokens": 4}, "sk-temper-b"))[0]
+with opener.open(urllib.request.Request(URL[:-3] + "/update_weights_from_disk", b'{"model_path": "calculator/model", "weight_version": "two"}', {"Content-Type": "application/json"})) as answer:
+    assert json.load(answer)["success"]
+after = post("/chat/completions", {"messages": first + [before, user("12")], "max_tokens": 4}, "sk-temper-b")
+assert after["system_fingerprint"] == "two"
+assert [(t["weight_version"], t["parent"]) for t in get("/sessions/b")["turns"]] == [("initial", None), ("two", 0)], get("/sessions/b")
 assert post("/chat/completions", {"messages": first}, "sk-temper-c")["status"] == 429
 assert get("/sessions/b", "DELETE") == {"deleted": True} and get("/sessions/b")["status"] == 404
 assert "choices" in post("/chat/completions", {"messages": first, "max_tokens": 1}, "sk-temper-c")

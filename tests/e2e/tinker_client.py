@@ -273,7 +273,13 @@ def errors():
         expect(status == expected, path, body, status, text)
         expect(json.loads(text)["error"]["message"], path, text)
     expect(ask("training_runs/..%2F..%2Fx")[0] == 404, "a path")
-    expect(logprobs(result(submit(model, 10, [ROW])))[1] > 0, "the model goes on")
+    # An image cannot be read; its number is used up all the same. One of another type is, too.
+    for _ in range(2):
+        status, _, text = send(model, 10, [field(1, field(2, field(1, b"pixels")))])
+        expect(status == 400 and "image" in json.loads(text)["error"]["message"], "an image", status, text)
+    expect(ask("load_weights", {"model_id": model, "seq_id": 11, "path": 5, "optimizer": "yes"})[0] == 400, "types of load_weights")
+    expect(send(model, 12 + 65536, [ROW])[0] == 400, "a number far ahead")
+    expect(logprobs(result(submit(model, 12, [ROW])))[1] > 0, "the model goes on")
 
 
 def saves():

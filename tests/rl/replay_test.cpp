@@ -15,16 +15,17 @@ using namespace temper;
 namespace {
 
 // The groups' numbers of rows in each batch of a file, and what the run warns of. `sizes`: of the
-// file's groups; `first_sample`: of its last one.
+// file's groups; `first_sample`: of its last one; `branches`: rows of each of an agent's episodes.
 std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_size, int64_t prompts,
-                            int64_t first_sample = 0) {
+                            int64_t first_sample = 0, int64_t branches = 1) {
   const auto path = std::filesystem::temp_directory_path() / str("temper-replay-", ::getpid());
   {
     std::ofstream file(path);
     for (size_t group = 0; group < sizes.size(); ++group)
       for (int64_t i = 0; i < sizes[group]; ++i)
         file << "{\"group\": " << group
-             << ", \"sample\": " << i + (group + 1 == sizes.size() ? first_sample : 0)
+             << ", \"sample\": " << (i + (group + 1 == sizes.size() ? first_sample : 0)) / branches
+             << (branches > 1 ? ", \"turns\": 2" : "")
              << ", \"prompt_tokens\": [3], \"completion_tokens\": [4], \"reward\": 1}\n";
   }
   rl::RlConfig config;
@@ -35,10 +36,13 @@ std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_siz
   tiny::Heard heard;
   try {
     rl::ReplaySource source(config, 10, heard);
+    int64_t batches = 0;
     for (rl::RolloutBatch batch = source.next(0); !batch.groups.empty(); batch = source.next(0)) {
       for (const rl::EpisodeGroup& group : batch.groups) found += str(group.episodes.size(), " ");
       found += "| ";
+      ++batches;
     }
+    CHECK(source.planned_batches() == batches);
   } catch (const DataError& e) {
     found = e.what();
   }
@@ -82,4 +86,12 @@ TEST_CASE("a group that a replayed file or batch ends within is told") {
   CHECK(replayed_groups({4, 4, 3}, 4, 3, 1) == "4 4 3 | ");
   CHECK(replayed_groups({2, 2}, 4, 3) == "2 2 | ");
   CHECK(replayed_groups({3, 2}, 1, 5) == "3 2 | ");
+}
+
+TEST_CASE("the branches of an agent's episode are one completion of a replayed file") {
+  CHECK(replayed_groups({6, 6, 6, 6}, 2, 2, 0, 3) == "6 6 | 6 6 | ");
+  // The last episode of a batch has fewer branches than the others.
+  CHECK(replayed_groups({6, 4, 6, 5}, 2, 2, 0, 3) == "6 4 | 6 5 | ");
+  CHECK(replayed_groups({6, 6, 3}, 2, 3, 0, 3)
+            .starts_with("6 6 3 | 13: group 2 ends with 1 row, expected rl.group_size, 2"));
 }

@@ -327,6 +327,17 @@ TEST_CASE("forms of completions") {
   CHECK(form(R"("guided_choice": ["a\"b", "c"])")->text == R"(root ::= "a\"b" | "c")");
 }
 
+TEST_CASE("weights are named by their version, or by their directory") {
+  CHECK(parse_reload(R"({"model_path": "d", "weight_version": "step-3"})").name == "step-3");
+  CHECK(parse_reload(R"({"model_path": "d"})").name == "d");
+  const std::string longest(256, 'v');
+  CHECK(parse_reload(R"({"model_path": "d", "weight_version": ")" + longest + "\"}").name ==
+        longest);
+  CHECK_THROWS_AS(parse_reload(R"({"model_path": "d", "weight_version": "v)" + longest + "\"}"),
+                  DataError);
+  CHECK_THROWS_AS(parse_reload(R"({"model_path": "d", "weight_version": 3})"), DataError);
+}
+
 TEST_CASE("tools that have to be called, and calls that were spoken") {
   const char* const tools = R"("tools": [{"type": "function", "function": {"name": "f",
       "parameters": {"type": "object"}}}, {"type": "function", "function": {"name": "g"}}])";

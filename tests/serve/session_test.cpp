@@ -52,7 +52,8 @@ struct Talk {
     }
     return tokens;
   }
-  void say(int64_t turn, const std::string& text, const Json& calls = Json()) {
+  void say(int64_t turn, const std::string& text, const Json& calls = Json(),
+           const std::string& weights = "initial") {
     generate::Completion said;
     said.tokens = letters(text);
     said.tokens.push_back(end);
@@ -61,7 +62,7 @@ struct Talk {
     said.stopped = true;
     Json answer = said_by("assistant", text);
     if (!calls.is_null()) answer["tool_calls"] = calls;
-    session->record(turn, std::move(said), answer);
+    session->record(turn, std::move(said), answer, weights);
     session->end_request();
   }
   SessionTurn turn(int64_t number) const {
@@ -148,7 +149,7 @@ TEST_CASE("an answer with calls is known by their names and arguments") {
   };
   Json answer = said_by("assistant", "");
   answer["tool_calls"] = Json::array({call(1, "none")});
-  talk.session->record(begun.turn, said, answer);
+  talk.session->record(begun.turn, said, answer, "initial");
   Json sent = said_by("assistant", "");
   sent["tool_calls"] = Json::array({call(1, "call_1")});
   const Json result{{"role", "tool"}, {"tool_call_id", "call_1"}, {"content", "5"}};
@@ -181,6 +182,19 @@ TEST_CASE("in a run the options are the run's, and seeds depend on what is asked
   CHECK(std::set{of_a, of_b, again}.size() == 3);
   rules.number = 1;
   CHECK(seed(Talk(rules).ask(a)) != of_a);
+}
+
+TEST_CASE("a turn names the weights that sampled it, whatever sampled those before") {
+  Talk talk;
+  const Json first = Json::array({asks("one")});
+  talk.say(talk.ask(first).turn, "a", Json(), "step-1");
+  const Json second = Json::array({asks("one"), said_by("assistant", "a"), asks("two")});
+  talk.say(talk.ask(second).turn, "b", Json(), "step-2");
+  const Json turns = talk.session->to_json()["turns"];
+  REQUIRE(turns.size() == 2);
+  CHECK(turns[0]["weight_version"] == "step-1");
+  CHECK(turns[1]["weight_version"] == "step-2");
+  CHECK(turns[1]["parent"] == 0);
 }
 
 TEST_CASE("a session's limits and its end") {

@@ -64,6 +64,29 @@ TEST_CASE("a refused request uses up its number, and its retry is refused alike"
   CHECK(refused);
 }
 
+TEST_CASE("two clients with one number: the second is refused, and the first one's request runs") {
+  OrderedJobs jobs;
+  CHECK(!jobs.known(1, "a"));
+  CHECK(!jobs.known(1, "bad"));  // both have come before either is taken in
+  add(jobs, 1, "a");
+  jobs.refuse(1, "bad", {400, "why"});
+  CHECK_THROWS_AS(jobs.known(1, "bad"), DataError);
+  add(jobs, 2, "b");
+  CHECK(run(jobs) == "ab");
+}
+
+TEST_CASE("numbers far ahead are refused, so that what is remembered is bounded") {
+  OrderedJobs jobs;
+  CHECK_THROWS_AS(jobs.known(65537, "far"), DataError);
+  CHECK(!jobs.known(65536, "near"));
+  jobs.refuse(65537, "far", {400, "why"});
+  jobs.refuse(INT64_MAX, "far", {400, "why"});
+  CHECK(jobs.next_number() == 1);
+  add(jobs, 1, "a");
+  CHECK(run(jobs) == "a");
+  CHECK(!jobs.known(65537, "far"));
+}
+
 TEST_CASE("what waits for a number that never comes is taken out, and the next ones run") {
   OrderedJobs jobs;
   jobs.add(2, "b", {"b", {}, 1}, 100);

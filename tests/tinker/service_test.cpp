@@ -152,3 +152,20 @@ TEST_CASE("each model's requests keep their order, and what is refused is refuse
   server.all();
   CHECK(server.result(late) == server.result(early));  // nothing was learnt between them
 }
+
+TEST_CASE("requests that cannot be read use up their numbers, too") {
+  TinyServer server;
+  const std::string model = server.create(3);
+  server.service->refuse_unread({model, 1}, DataError("an image"));
+  server.service->refuse_unread({"nobody", 1}, DataError("an image"));
+  server.service->refuse_unread({model, 0}, DataError("an image"));
+  const Json wrong{{"model_id", model}, {"seq_id", 2}, {"sampling_session_seq_id", "two"}};
+  CHECK_THROWS_AS(server.service->save_weights_for_sampler(wrong), DataError);
+  const Json flag{{"model_id", model}, {"seq_id", 3}, {"path", "p"}, {"optimizer", "yes"}};
+  CHECK_THROWS_AS(server.service->load_weights(flag), DataError);
+  ForwardBackwardRequest request = request_of(model, 1, "cross_entropy");
+  request.seq_id = 4;
+  const Json last = server.service->forward_backward(std::move(request));
+  server.all();
+  CHECK(!server.result(last).empty());
+}

@@ -118,6 +118,37 @@ TEST_CASE("an image in place of tokens is refused with a reason") {
   CHECK_THROWS_WITH_AS(read_forward_backward(text), doctest::Contains("text alone"), DataError);
 }
 
+TEST_CASE("of a request that cannot be read, its model and number are known") {
+  std::string text = request();
+  {
+    protozero::pbf_writer message(text);
+    protozero::pbf_writer datum(message, 3), chunk(datum, 1), image(chunk, 2);
+    image.add_string(1, "pixels");
+  }
+  CHECK_THROWS_AS(read_forward_backward(text), DataError);
+  const auto head = read_forward_backward_head(text);
+  REQUIRE(head);
+  CHECK(head->model_id == "s:train:0");
+  CHECK(head->seq_id == 7);
+  CHECK(!read_forward_backward_head(std::string(100, '\xff')));
+}
+
+TEST_CASE("data and tensors are counted: empty ones are small in a message alone") {
+  std::string data, inputs;
+  for (int i = 0; i < 65536; ++i) data += std::string("\x1a\0", 2);
+  CHECK(read_forward_backward(data).data.size() == 65536);
+  CHECK_THROWS_AS(read_forward_backward(data + std::string("\x1a\0", 2)), DataError);
+  std::string datum;
+  protozero::pbf_writer writer(datum);
+  for (int i = 0; i < 16; ++i)
+    add_input(writer, std::string(1, static_cast<char>('a' + i)), "\x18\x01");
+  protozero::pbf_writer message(inputs);
+  for (int i = 0; i < (1 << 14); ++i) message.add_message(3, datum);
+  CHECK(read_forward_backward(inputs).data.size() == 1 << 14);
+  message.add_message(3, datum);
+  CHECK_THROWS_AS(read_forward_backward(inputs), DataError);
+}
+
 TEST_CASE("results: a record for data of one shape, byte offsets, metrics") {
   const std::string text = write_forward_backward({{{-1, -2}, 0}, {{-3}, 0}, {{-4, -5, -6, -7}, 2}},
                                                   {{"loss:sum", 2.5}});

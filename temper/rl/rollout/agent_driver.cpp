@@ -88,14 +88,12 @@ struct AgentDriver::Batch {
 
 AgentDriver::AgentDriver(const env::EnvironmentSection& section, data::PromptFormat format,
                          generate::GenerationOptions options,
-                         const std::vector<int32_t>& eos_token_ids, generate::Engine& engine,
-                         bool needs_reward)
+                         const std::vector<int32_t>& eos_token_ids, bool needs_reward)
     : EpisodeSampler(section),
-      engine_(engine),
       tokenizer_(format.tokenizer),
       needs_reward_(needs_reward),
       rules_(rules_of(section, format, options, eos_token_ids)),
-      sampling_(engine, tokenizer_ != nullptr, kMostRequests),
+      sampling_(tokenizer_ != nullptr, kMostRequests),
       sessions_(
           std::make_shared<serve::Sessions>(serve::SessionLimits(), serve::SessionRules(), false)),
       server_(server_options(section, std::move(format), options, sessions_), &sampling_) {
@@ -111,8 +109,6 @@ AgentDriver::~AgentDriver() {
 
 void AgentDriver::run(generate::CompletionSource& source, const std::vector<Ask>& asks,
                       int64_t samples, const Done& done, const std::function<bool()>& stop) {
-  check<ConfigError>(&source == &engine_,
-                     "environment.openai: only the run's own engine answers agents");
   Batch batch{asks, done, {}, {}, {}, {}};
   batch.ended.resize(asks.size());
   batch.unfinished.assign(asks.size(), samples);
@@ -133,7 +129,7 @@ void AgentDriver::run(generate::CompletionSource& source, const std::vector<Ask>
       }
     }
   } const end{*this, batch};
-  sampling_.begin();
+  sampling_.begin(source, weights_);
   while (!batch.running.empty() || !batch.waiting.empty()) {
     while (!batch.waiting.empty() && std::ssize(batch.running) < section_.workers) {
       const auto [ask, sample] = batch.waiting.front();

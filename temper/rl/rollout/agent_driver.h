@@ -25,10 +25,10 @@ class AgentDriver : public EpisodeSampler {
   // template, RunError where no port is free.
   AgentDriver(const env::EnvironmentSection& section, data::PromptFormat format,
               generate::GenerationOptions options, const std::vector<int32_t>& eos_token_ids,
-              generate::Engine& engine, bool needs_reward);
+              bool needs_reward);
   ~AgentDriver() override;
 
-  // `source` is the engine.
+  // Any thread may submit to `source`, which outlives the driver.
   void run(generate::CompletionSource& source, const std::vector<Ask>& asks, int64_t samples,
            const Done& done, const std::function<bool()>& stop = {}) override;
 
@@ -41,7 +41,6 @@ class AgentDriver : public EpisodeSampler {
   void finish(Batch& batch, Agent& agent, std::optional<env::Failure> failure);
   double seconds_allowed(const serve::Session::Record& state) const;
 
-  generate::Engine& engine_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const bool needs_reward_;
   serve::SessionRules rules_;

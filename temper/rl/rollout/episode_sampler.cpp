@@ -25,12 +25,12 @@ std::unique_ptr<EpisodeSampler> make_episode_sampler(const env::EnvironmentSecti
                                                      data::PromptFormat format,
                                                      generate::GenerationOptions options,
                                                      const std::vector<int32_t>& eos_token_ids,
-                                                     generate::Engine& engine, bool needs_reward) {
+                                                     bool needs_reward) {
   if (section.openai.command.empty())
     return std::make_unique<EpisodeDriver>(section, std::move(format), std::move(options),
                                            eos_token_ids);
   return std::make_unique<AgentDriver>(section, std::move(format), std::move(options),
-                                       eos_token_ids, engine, needs_reward);
+                                       eos_token_ids, needs_reward);
 }
 
 }  // namespace temper::rl

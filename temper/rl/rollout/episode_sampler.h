@@ -13,7 +13,7 @@
 #include "temper/data/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/env/host.h"
-#include "temper/generate/engine.h"
+#include "temper/generate/completion_source.h"
 #include "temper/rl/episode.h"
 
 namespace temper::rl {
@@ -56,6 +56,9 @@ class EpisodeSampler {
   virtual void run(generate::CompletionSource& source, const std::vector<Ask>& asks,
                    int64_t samples, const Done& done, const std::function<bool()>& stop = {}) = 0;
 
+  // Names the weights that sample from now on, as agents are told (`system_fingerprint`).
+  void name_weights(std::string name) { weights_ = std::move(name); }
+
   // False: there are tools, and the chat template writes nothing of them.
   virtual bool shows_tools() const { return true; }
 
@@ -77,17 +80,17 @@ class EpisodeSampler {
 
   const env::EnvironmentSection section_;
   EnvironmentCounts counts_;
-  std::string first_failure_;
+  std::string first_failure_, weights_ = "initial";
   bool counted_zero_ = false, gave_negative_ = false;
 };
 
 // format: how prompts are read from rows. A turn ends where `options` says; its max_new_tokens are
-// those of a whole completion. engine: samples for agents, and outlives the sampler.
-// needs_reward: nothing else rewards an episode: an agent that ends without a reward has failed.
+// those of a whole completion. needs_reward: nothing else rewards an episode: an agent that ends
+// without a reward has failed.
 std::unique_ptr<EpisodeSampler> make_episode_sampler(const env::EnvironmentSection& section,
                                                      data::PromptFormat format,
                                                      generate::GenerationOptions options,
                                                      const std::vector<int32_t>& eos_token_ids,
-                                                     generate::Engine& engine, bool needs_reward);
+                                                     bool needs_reward);
 
 }  // namespace temper::rl

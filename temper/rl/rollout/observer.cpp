@@ -92,6 +92,9 @@ std::vector<MetricInfo> rl_metrics() {
        "share of drafted tokens that the sampler chose"},
       {"staleness_mean", "updates", "staleness",
        "mean updates between the behavior policy and the policy at the start of the batch"},
+      {"staleness_max", "updates", "staleness",
+       "updates between the oldest policy that sampled a token of the batch and the policy at its "
+       "start"},
       {"mismatch_kl", "nats", "sampler and trainer",
        "estimate of KL(sampler || trainer) per token"},
       {"mismatch_fraction", "", "importance weights out of bounds",

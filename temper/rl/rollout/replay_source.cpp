@@ -32,6 +32,32 @@ void check_prompt(const EpisodeGroup& group, const Json& row, const std::string&
                       "(`completion_mask`)"));
 }
 
+// The sample number of a row of an environment's episode; -1: it is none.
+int64_t episode_of(const Json& row) {
+  if (!row.is_object() || !row.contains("turns") || !row.contains("sample")) return -1;
+  const Json &turns = row["turns"], &sample = row["sample"];
+  const bool named = turns.is_number_integer() && turns > 0 && sample.is_number_integer();
+  return named ? sample.get<int64_t>() : -1;
+}
+
+// Whether the row is a further branch of the group's last episode.
+bool is_branch(const EpisodeGroup& group, const Json& row) {
+  const Episode& last = group.episodes.back();
+  const int64_t sample = episode_of(row);
+  return last.turns > 0 && sample >= 0 && sample == last.sample && row.contains("group") &&
+         row["group"] == group.id;
+}
+
+// Of the group's episodes, without further branches of them.
+int64_t num_completions(const EpisodeGroup& group) {
+  int64_t count = 0;
+  for (size_t i = 0; i < group.episodes.size(); ++i) {
+    const Episode& e = group.episodes[i];
+    count += i == 0 || e.turns == 0 || e.sample != group.episodes[i - 1].sample;
+  }
+  return count;
+}
+
 }  // namespace
 
 ReplaySource::ReplaySource(const RlConfig& config, int64_t vocabulary, train::Messages& messages)
@@ -39,17 +65,31 @@ ReplaySource::ReplaySource(const RlConfig& config, int64_t vocabulary, train::Me
       messages_(messages),
       file_(*config.rl.replay),
       vocabulary_(vocabulary),
-      rows_(config.rl.prompts_per_rollout * config.rl.group_size) {
+      completions_(config.rl.prompts_per_rollout * config.rl.group_size) {
   check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
+  const int64_t all = config.train.max_steps ? file_.size() : count_completions();
+  planned_ = (all + completions_ - 1) / completions_;
 }
 
-int64_t ReplaySource::planned_batches() const { return (file_.size() + rows_ - 1) / rows_; }
+// Without branches these are the rows, and only a file of episodes has any.
+int64_t ReplaySource::count_completions() const {
+  Json before = file_.row(0);
+  if (episode_of(before) < 0) return file_.size();
+  int64_t count = 1;
+  for (int64_t i = 1; i < file_.size(); ++i) {
+    Json row = file_.row(i);
+    count += episode_of(row) < 0 || episode_of(row) != episode_of(before) ||
+             row.value("group", Json()) != before.value("group", Json());
+    before = std::move(row);
+  }
+  return count;
+}
 
 // A last group that is short because the batch or the file ends within it is compared with a part
 // of itself. One that lost rows in between, or is as short as the others, is a whole one.
 void ReplaySource::warn_of_short_group(const std::vector<EpisodeGroup>& groups) const {
   const std::vector<Episode>& episodes = groups.back().episodes;
-  const int64_t rows = std::ssize(episodes), expected = config_.rl.group_size;
+  const int64_t rows = num_completions(groups.back()), expected = config_.rl.group_size;
   if (rows >= expected) return;
   bool divided = false, cut = false;
   if (position_ < file_.size()) {
@@ -59,17 +99,17 @@ void ReplaySource::warn_of_short_group(const std::vector<EpisodeGroup>& groups) 
     const bool lost = std::any_of(episodes.begin(), episodes.end(),
                                   [rows](const Episode& e) { return e.sample >= rows; });
     cut = !lost && std::any_of(groups.begin(), groups.end(), [rows](const EpisodeGroup& group) {
-      return std::ssize(group.episodes) > rows;
+      return num_completions(group) > rows;
     });
   }
   if (!divided && !cut) return;
   messages_.warn_once(
       "replay",
-      str(file_.where(position_ - rows), ": group ", groups.back().id,
+      str(file_.where(position_ - std::ssize(episodes)), ": group ", groups.back().id,
           divided ? " goes on behind the rollout batch's last row, with " : " ends with ", rows,
           rows == 1 ? " row" : " rows", divided ? " in it" : "", ", expected rl.group_size, ",
-          expected, ": these are compared among themselves; a rollout batch is the next ", rows_,
-          " rows (rl.prompts_per_rollout times rl.group_size)"));
+          expected, ": these are compared among themselves; a rollout batch is the next ",
+          completions_, " rows (rl.prompts_per_rollout times rl.group_size)"));
 }
 
 RolloutBatch ReplaySource::next(int64_t) {
@@ -79,8 +119,13 @@ RolloutBatch ReplaySource::next(int64_t) {
     position_ = 0;
   }
   const int64_t first = position_;
-  for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_) {
+  for (int64_t count = 0; position_ < file_.size(); ++position_) {
+    const bool full = count == completions_;
+    if (full && batch.groups.back().episodes.back().turns == 0) break;
     const Json row = file_.row(position_);
+    const bool branch = !batch.groups.empty() && is_branch(batch.groups.back(), row);
+    if (full && !branch) break;
+    count += !branch;
     add_line(batch.groups, row, vocabulary_, file_.where(position_));
     check_prompt(batch.groups.back(), row, file_.where(position_));
     check<DataError>(config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect ||

@@ -12,12 +12,13 @@ namespace temper::rl {
 
 class ReplaySource : public RolloutSource {
  public:
-  // A batch is the file's next prompts_per_rollout * group_size rows; groups are told apart by
-  // `group`, and may have lost rows (on_failure: drop). Throws DataError for a file without rows.
-  // Warns where a group is divided between two batches, or by the file's end.
+  // A batch is the file's next prompts_per_rollout * group_size rows, of which the branches of an
+  // agent's episode (the same `group` and `sample`) count as one. Groups are told apart by `group`,
+  // and may have lost rows (on_failure: drop). Throws DataError for a file without rows. Warns
+  // where a group is divided between two batches, or by the file's end.
   ReplaySource(const RlConfig& config, int64_t vocabulary, train::Messages& messages);
 
-  int64_t planned_batches() const override;
+  int64_t planned_batches() const override { return planned_; }
   RolloutBatch next(int64_t policy_version) override;
   bool exact() const override { return false; }  // the policy may be another
   bool samples() const override { return false; }
@@ -25,12 +26,13 @@ class ReplaySource : public RolloutSource {
   void restore(const Json& state, const std::string& where) override;
 
  private:
+  int64_t count_completions() const;
   void warn_of_short_group(const std::vector<EpisodeGroup>& groups) const;
 
   const RlConfig& config_;
   train::Messages& messages_;
   data::RowFile file_;
-  int64_t vocabulary_, rows_, position_ = 0;
+  int64_t vocabulary_, completions_ /* of a batch */, planned_ = 0, position_ = 0;
 };
 
 }  // namespace temper::rl

@@ -24,12 +24,12 @@ generate::EngineOptions engine_options(const RlConfig& config, dist::Group& grou
   return options;
 }
 
-std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config, const train::Policy& policy,
-                                                generate::Engine& engine) {
+std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
+                                                const train::Policy& policy) {
   if (!config.environment.any()) return nullptr;
   return make_episode_sampler(config.environment, prompt_format(config, policy),
                               config.rollout.options(config.seed), policy.model->eos_token_ids,
-                              engine, config.rewards.empty());
+                              config.rewards.empty());
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ RolloutDriver::RolloutDriver(const RlConfig& config, train::Policy& policy, dist
       memory_(config.train),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       behavior_(std::move(behavior)),
-      episodes_(episode_sampler(config, policy, engine_)) {}
+      episodes_(episode_sampler(config, policy)) {}
 
 bool RolloutDriver::samples_here() const {
   return completions_ == &engine_ || behavior_->samples_here();
@@ -172,6 +172,7 @@ void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_vers
   std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
   if (!behavior_ || behavior_->samples_here()) whole.emplace(*policy_.model);
   use(policy_version);
+  if (episodes_) episodes_->name_weights(str("update-", version_));
   sample_stages(stages, [this] {
     dist::check_peers();
     memory_.check("sampling");
@@ -183,6 +184,7 @@ void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_vers
 void RolloutDriver::sample_with_policy(const Stage& stage, const std::function<bool()>& stop) {
   const at::NoGradGuard no_grad;
   completions_ = &engine_;
+  if (episodes_) episodes_->name_weights("evaluated");
   sample_stages({stage}, stop);
 }
 

@@ -302,14 +302,19 @@ bool SyncSource::evaluate(train::EvaluationSums& sums, const std::function<bool(
     deal(batch, 1);
     driver_.sample_with_policy({&batch, config_.rollout.max_new_tokens}, stop);
     for (const EpisodeGroup& g : judged_groups(batch)) {
+      // Several are the branches of an agent's episode, which counts as one.
+      const double share = 1 / static_cast<double>(g.episodes.size());
+      const auto add = [&](const std::string& metric, double value) {
+        sums.add_mean(set, metric, share * value, share);
+      };
       for (const Episode& e : g.episodes) {
-        sums.add_mean(set, "reward_mean", e.reward, 1);
-        for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
-        sums.add_mean(set, "completion_length_mean", static_cast<double>(g.sampled_tokens(e)), 1);
-        sums.add_mean(set, "truncated_fraction", e.stopped ? 0 : 1, 1);
-        if (e.turns > 0) sums.add_mean(set, "turns_mean", static_cast<double>(e.turns), 1);
-        sums.add_total(set, "rows", 1);
+        add("reward_mean", e.reward);
+        for (const auto& [name, value] : e.rewards) add("rewards/" + name, value);
+        add("completion_length_mean", static_cast<double>(g.sampled_tokens(e)));
+        add("truncated_fraction", e.stopped ? 0 : 1);
+        if (e.turns > 0) add("turns_mean", static_cast<double>(e.turns));
       }
+      sums.add_total(set, "rows", 1);
     }
   }
   failures_.pass_over();

@@ -36,11 +36,14 @@ class SnapshotPolicy::SharingEngine : public generate::CompletionSource {
     sampling_ = true;
     divide();
     ops::follow_processors(for_sampling_);
-    return engine_.step(callbacks);
+    const bool more = engine_.step(callbacks);
+    // Agents may think for long before they ask again.
+    if (!more) leave();
+    return more;
   }
+  bool wait(std::chrono::milliseconds timeout) const override { return engine_.wait(timeout); }
   void rest() override {
-    sampling_ = false;
-    divide();
+    leave();
     engine_.rest();
   }
   generate::Speculation::Statistics speculation() const override { return engine_.speculation(); }
@@ -60,6 +63,10 @@ class SnapshotPolicy::SharingEngine : public generate::CompletionSource {
   }
 
  private:
+  void leave() {
+    sampling_ = false;
+    divide();
+  }
   // Each of the two threads has all processors while the other waits.
   void divide() {
     const std::lock_guard lock(dividing_);  // the later call must see both flags
