@@ -74,9 +74,10 @@ std::vector<std::string> Group::all_gather(const std::string& bytes) {
   lengths[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
   all_reduce_sum(lengths);
   const auto longest = static_cast<int64_t>(*std::max_element(lengths.begin(), lengths.end()));
+  if (longest == 0) return std::vector<std::string>(lengths.size());
   at::Tensor mine = at::zeros({longest}, at::kByte), all = at::empty({size() * longest}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
-  if (longest > 0) all_gather(mine, all);
+  all_gather(mine, all);
   std::vector<std::string> out;
   const char* from = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>());
   for (const double length : lengths) {

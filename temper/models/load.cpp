@@ -101,8 +101,7 @@ class Filling {
       : from_(from), keeps_mxfp4_(storage.blocks == ops::WeightFormat::kMxFp4) {
     check_mxfp4(from, storage);
     for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
-    // MXFP4 lies in the checkpoint as it is kept.
-    if (!cache || keeps_mxfp4_ || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
+    if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     // The cache's codes are as native kernels read them.
     if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
     cache_.emplace(from.files, ops::code_of(*storage.blocks));

@@ -424,13 +424,29 @@ TEST_CASE(
     snapshots.share_processors(true);
     CHECK(threads() == 4);
     // Sampling begins and ends without a word to this thread.
-    CHECK(sampling.run([&] { return completions.step({}), threads(); }).get() == 1);
+    generate::Request request{.prompt = {1, 2, 3}};
+    request.options.max_new_tokens = 64;
+    generate::RequestId asked = 0;
+    CHECK(sampling
+              .run([&] {
+                asked = completions.submit(request, {});
+                return completions.step({}) ? threads() : 0;
+              })
+              .get() == 1);
     CHECK(threads() == 3);
     snapshots.share_processors(false);  // this thread waits
     CHECK(sampling.run(threads).get() == 4);
     snapshots.share_processors(true);
     CHECK(sampling.run(threads).get() == 1);
     CHECK(threads() == 3);
+    sampling
+        .run([&] {
+          completions.cancel(asked);
+          while (completions.step({})) {
+          }
+        })
+        .get();
+    CHECK(threads() == 4);  // nothing is left to sample
     sampling.run([&] { completions.rest(); }).get();
     CHECK(threads() == 4);
   }

@@ -44,7 +44,7 @@ struct Taps {
       row[j] = x + n * s.channels;
       token[j] = n;
     }
-    const T* older = carried ? carried[-1 - n] : nullptr;
+    const T* older = carried && j >= 0 ? carried[-1 - n] : nullptr;
     for (int64_t k = s.width - 2; j >= 0; --j, --k) {
       row[j] = older ? older + k * s.channels : zeros;
       token[j] = -1;
