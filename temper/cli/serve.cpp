@@ -285,6 +285,9 @@ class Serve : public Command {
     options.has_tokenizer = options_.format.tokenizer != nullptr;
     options.most_positions = options_.most_positions;
     options.warn = options_.warn;
+    // One request always fits: its tensors take up to 12 times the bytes of its body.
+    options.waiting_bytes =
+        std::max(options.waiting_bytes, 12 * std::min(options_.most_request_bytes, INT64_MAX / 12));
     return options;
   }
 

@@ -58,6 +58,7 @@ void add_gemma4_rope(const DecoderConfig& c, const Gemma4Config& own, GgufForm& 
   constexpr float kNothing = 1e30f;
   const bool proportional = c.rotary.kind == nn::RotaryConfig::Kind::kProportional;
   const int64_t size = own.global.head_dim;
+  const nn::Rotary checked(c.rotary, size);  // its size is a config's, and bounds what follows
   const double part = static_cast<double>(size) * c.rotary.share;
   form.set_number("rope.dimension_count", proportional ? size : static_cast<int64_t>(part));
   form.set_number("rope.dimension_count_swa", c.attention.head_dim);

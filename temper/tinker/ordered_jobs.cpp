@@ -46,7 +46,9 @@ void OrderedJobs::add(int64_t seq, const std::string& digest, Job job, double no
 void OrderedJobs::refuse(int64_t seq, const std::string& digest, serve::Answer answer) {
   if (seq < next_ || seq - next_ >= kMostAhead || seen_.contains(seq)) return;
   note(seq, {digest, "", std::move(answer)});
+  const int64_t before = next_;
   advance();
+  if (next_ != before) idle_since_ = 0;  // the wait for the next number begins
 }
 
 // Past numbers whose requests were refused.

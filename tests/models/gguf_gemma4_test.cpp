@@ -92,4 +92,7 @@ TEST_CASE("Gemma 4: heads of layers without a window, and what is refused") {
   refuses("gemma4_text", {{"hidden_size_per_layer_input", 6}, {"vocab_size_per_layer_input", 60}},
           "vocab_size_per_layer_input`: 60 tokens, and `vocab_size` is 61");
   refuses("gemma4_text", {{"attention_bias", true}}, "attention_bias`: a bias");
+  // Before anything of that size is made.
+  CHECK(problem("gemma4_text", {{"global_head_dim", 1000000000}}).find("up to 65536") !=
+        std::string::npos);
 }

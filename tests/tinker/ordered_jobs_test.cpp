@@ -87,6 +87,16 @@ TEST_CASE("numbers far ahead are refused, so that what is remembered is bounded"
   CHECK(!jobs.known(65537, "far"));
 }
 
+TEST_CASE("a number that comes late and is refused begins the wait for the next one anew") {
+  OrderedJobs jobs;
+  jobs.add(3, "c", {"c", {}, 1}, 100);
+  jobs.refuse(1, "late", {400, "why"});
+  CHECK(jobs.take_stuck(161, 60).empty());  // since when 2 is missing
+  CHECK(jobs.take_stuck(200, 60).empty());
+  add(jobs, 2, "b");
+  CHECK(run(jobs) == "bc");
+}
+
 TEST_CASE("what waits for a number that never comes is taken out, and the next ones run") {
   OrderedJobs jobs;
   jobs.add(2, "b", {"b", {}, 1}, 100);
