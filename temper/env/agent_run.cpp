@@ -1,14 +1,16 @@
 #include "temper/env/agent_run.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/process/pipes.h"
+#include "temper/rewards/reward.h"
 
 namespace temper::env {
 namespace {
+
+constexpr size_t kQuotedEnd = 80;  // bytes of the last line that a message quotes
 
 constexpr size_t kKeptOutput = size_t{64} << 10;  // the end of standard output, with its last line
 constexpr size_t kKeptAgentErrors = 500;          // of standard error, for messages
@@ -76,15 +78,21 @@ AgentRun::Reward AgentRun::read_reward() const {
   try {
     json = parse_json(line, "the agent's last line");
   } catch (const DataError&) {
-    return {};
+    // Python writes NaN and Infinity, which JSON does not have.
+    if (!line.starts_with('{') || line.find("\"reward\"") == std::string::npos) return {};
+    return {
+        {},
+        failure(Failure::Kind::kMalformed, "ended with " + line.substr(0, kQuotedEnd) +
+                                               ", expected {\"reward\": number} in valid JSON")};
   }
   if (!json.is_object() || !json.contains("reward")) return {};
   const Json& reward = json["reward"];
-  if (reward.is_number() && std::isfinite(reward.get<double>())) return {reward.get<double>(), {}};
+  if (reward.is_number() && rewards::is_reward(reward.get<double>()))
+    return {reward.get<double>(), {}};
   return {{},
           failure(Failure::Kind::kMalformed, "ended with the reward " +
-                                                 dump_json(reward).substr(0, 80) +
-                                                 ", expected a finite number")};
+                                                 dump_json(reward).substr(0, kQuotedEnd) +
+                                                 ", expected a finite number of at most 1e30")};
 }
 
 }  // namespace temper::env

@@ -6,12 +6,12 @@
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/env/config.h"
+#include "temper/rewards/reward.h"
 
 namespace temper::env {
 namespace {
 
-constexpr size_t kQuoted = 200;          // characters of an answer that a message quotes
-constexpr double kLargestReward = 1e30;  // its sums and squares are finite too
+constexpr size_t kQuoted = 200;  // characters of an answer that a message quotes
 
 // 7, 7.0 and "7" are the same.
 bool is_episode(const Json& id, int64_t episode) {
@@ -69,8 +69,7 @@ std::string read_reward(const Json& reward, bool reset, Observation& out) {
   if (!reward.is_number()) return "`reward` is not a number";
   out.reward = reward.get<double>();
   out.rewarded = true;
-  if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
-    return "`reward` is not a finite number of at most 1e30";
+  if (!rewards::is_reward(out.reward)) return "`reward` is not a finite number of at most 1e30";
   return reset && out.reward != 0 ? "`reward` of a reset is not 0; steps have rewards" : "";
 }
 

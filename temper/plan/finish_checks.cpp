@@ -93,8 +93,8 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
     if (policy.tokenizer && c.with_eos == 0 && !policy.model->eos_token_ids.empty())
       problems += "; no row trains an end token: the model will not learn to stop";
     else if (ends_alone > 0)
-      problems += "; " + rows_train(ends_alone) +
-                  "the end token alone, with an empty completion: the model learns to stop at once";
+      problems +=
+          "; " + rows_train(ends_alone) + "the end token alone: the model learns to stop at once";
     return problems.empty() ? Finding::pass(share, values)
                             : Finding::warn(share + problems, values);
   });

@@ -9,8 +9,6 @@
 namespace temper::rewards {
 namespace {
 
-constexpr double kLargestReward = 1e30;
-
 [[noreturn]] void fail_missing(const Json& row, const std::string& where, const std::string& reward,
                                const std::string& field) {
   std::string known;
@@ -21,9 +19,10 @@ constexpr double kLargestReward = 1e30;
 
 }  // namespace
 
+bool is_reward(double value) { return std::isfinite(value) && std::abs(value) <= kLargestReward; }
+
 Verdict valued(double value) {
-  if (std::isfinite(value) && std::abs(value) <= kLargestReward)
-    return {Verdict::Kind::kValue, value, {}};
+  if (is_reward(value)) return {Verdict::Kind::kValue, value, {}};
   return {Verdict::Kind::kMalformed, 0,
           temper::str("found the reward ", value, ", expected a finite number of at most ",
                       kLargestReward)};

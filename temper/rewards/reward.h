@@ -44,8 +44,10 @@ struct Verdict {
   int64_t unasked_lines = 0;
 };
 
-// kValue for a finite number of at most 1e30, whose sums and squares are finite too; else
-// kMalformed.
+constexpr double kLargestReward = 1e30;
+// Whether it is a finite number of at most 1e30, so that sums and squares are finite too.
+bool is_reward(double value);
+// kValue for such a number, else kMalformed.
 Verdict valued(double value);
 
 class Reward {

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/rewards/reward.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/body.h"
 #include "temper/serve/http_text.h"
@@ -87,8 +88,8 @@ double parse_reward(std::string_view body) {
   Members members(json);
   const Json* reward = members.find("reward");
   check<DataError>(reward, "`reward`: missing, expected a number");
-  if (!reward->is_number() || !std::isfinite(reward->get<double>()))
-    wrong("reward", *reward, "a finite number");
+  if (!reward->is_number() || !rewards::is_reward(reward->get<double>()))
+    wrong("reward", *reward, "a finite number of at most 1e30");
   members.check_no_rest();
   return reward->get<double>();
 }

@@ -146,7 +146,10 @@ void parse_hermes(std::string_view text, Parser& parser) {
 
 // Whether a JSON object or a list in brackets looks like calls, not like an answer.
 bool looks_like_json_call(std::string_view text) {
-  return text.starts_with('{') && text.substr(0, 40).find("\"name\"") != std::string_view::npos;
+  const auto has = [text](std::string_view part) { return text.find(part) != text.npos; };
+  // An answer may have a name, too: a call has arguments beside it, or nothing.
+  const bool calls = has("\"arguments\"") || has("\"parameters\"") || !has(",");
+  return text.starts_with('{') && text.substr(0, 40).find("\"name\"") != text.npos && calls;
 }
 bool looks_like_python_list(std::string_view text) {
   return text.starts_with('[') && begins_python_call(trimmed(text.substr(1)));

@@ -24,7 +24,9 @@ AdamFields read_adam(Members& members) {
   fields.number("beta1", adam.beta1, 0, 1, false, "a number from 0 to below 1");
   fields.number("beta2", adam.beta2, 0, 1, false, "a number from 0 to below 1");
   check<DataError>(adam.beta1 < 1 && adam.beta2 < 1, "`beta1`, `beta2`: expected less than 1");
-  fields.number("eps", adam.eps, 0, 1e6, false, "a number from 0 on");
+  fields.number("eps", adam.eps, 0, 1e6, false, "a number above 0");
+  check<DataError>(adam.eps > 0, "`eps`: found 0, expected a number above 0: parameters without a ",
+                   "gradient would become NaN");
   fields.number("weight_decay", adam.weight_decay, 0, 1e6, false, "a number from 0 on");
   fields.number("grad_clip_norm", adam.grad_clip_norm, 0, 1e30, false,
                 "a number from 0 on; 0: no clipping");

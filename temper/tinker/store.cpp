@@ -43,8 +43,8 @@ bool swap_directories(const std::string& one, const std::string& other) {
   return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-[[noreturn]] void not_found(const std::string& what) {
-  throw serve::Refusal(404, str("`", serve::for_log(what.substr(0, 4 * kLongestSafeName)),
+[[noreturn]] void not_found(const char* kind, const std::string& name) {
+  throw serve::Refusal(404, str(kind, " `", serve::for_log(name.substr(0, 4 * kLongestSafeName)),
                                 "`: not found; training_runs and checkpoints list what there is"));
 }
 
@@ -157,7 +157,7 @@ void Store::touch_run(const std::string& id) {
 RunRecord Store::run(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(id);
-  if (found == runs_.end()) not_found("training run " + id);
+  if (found == runs_.end()) not_found("training run", id);
   return found->second;
 }
 
@@ -225,14 +225,14 @@ void Store::write_record(const Checkpoint& c, const std::string& directory) cons
 
 Checkpoint& Store::known(const std::string& tinker_path) {
   const auto found = checkpoints_.find(tinker_path);
-  if (found == checkpoints_.end()) not_found(tinker_path);
+  if (found == checkpoints_.end()) not_found("checkpoint", tinker_path);
   return found->second;
 }
 
 Checkpoint Store::checkpoint(const std::string& tinker_path) const {
   const std::lock_guard lock(mutex_);
   const Checkpoint found = const_cast<Store*>(this)->known(tinker_path);
-  if (found.expires && *found.expires < seconds_now()) not_found(tinker_path + " (it has expired)");
+  if (found.expires && *found.expires < seconds_now()) not_found("expired checkpoint", tinker_path);
   return found;
 }
 

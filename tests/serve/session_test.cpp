@@ -217,6 +217,7 @@ TEST_CASE("a session's limits and its end") {
   CHECK(json["closed"] == true);
   CHECK(json["turns"].size() == 1);
   CHECK_THROWS_AS(parse_reward(R"({"reward": 1e999})"), DataError);
+  CHECK_THROWS_AS(parse_reward(R"({"reward": 1e31})"), DataError);
   CHECK_THROWS_AS(parse_reward(R"({"reward": "1"})"), DataError);
   CHECK_THROWS_AS(parse_reward(R"({"reword": 1})"), DataError);
   CHECK(parse_reward(R"({"reward": -2})") == -2);

@@ -69,6 +69,9 @@ TEST_CASE("Gemma: a block of code or JSON, or calls alone") {
         " | f{\"x\":-1.5} g{\"y\":true} | 0");
   CHECK(read(Format::kGemma, "```json\n{\"name\": \"f\", \"parameters\": {}}\n```") ==
         " | f{} | 0");
+  for (const char* answer :
+       {"```json\n{\"name\": \"Bob\", \"age\": 3}\n```", "{\"name\": \"Bob\", \"age\": 3}"})
+    CHECK(read(Format::kGemma, answer) == std::string(answer) + " | | 0");
   CHECK(read(Format::kGemma, "[f(x=\"a\\nb\")]") == " | f{\"x\":\"a\\nb\"} | 0");
   CHECK(read(Format::kGemma, "```python\nf(x=1)\n```") == "```python\nf(x=1)\n``` | | 0");
   const std::string blocks = "See:\n```sh\nls\n```\n\n  or `x`\n```python\nf(x=1)\n``` here.";

@@ -15,6 +15,9 @@ namespace temper::rl {
 
 namespace {
 
+// Of rewards of at most 1e30, weighted by at most 1e6; its square is a double still.
+constexpr double kLargestSum = 1e38;
+
 double finite_number(const Json& value, const char* field, const std::string& where) {
   check<DataError>(value.is_number() && std::isfinite(value.get<double>()), where, ": `", field,
                    "` must be a number, found ", dump_json(value));
@@ -270,6 +273,8 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
   check<DataError>(!tokens.empty(), where, ": `completion_tokens` is empty");
   Episode episode;
   episode.reward = finite_number(row["reward"], "reward", where);
+  check<DataError>(std::abs(episode.reward) <= kLargestSum, where, ": `reward`: found ",
+                   episode.reward, ", expected at most ", kLargestSum);
   if (row.contains("penalty")) episode.penalty = finite_number(row["penalty"], "penalty", where);
   if (row.contains("sample") && row["sample"].is_number_integer())
     episode.sample = row["sample"].get<int64_t>();
