@@ -172,7 +172,7 @@ bool LineReader::next(std::string& line) {
     break;
   }
   if (!line.empty() && line.back() == '\r') line.pop_back();
-  if (++line_number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  if (++line_number_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
   return true;
 }
 

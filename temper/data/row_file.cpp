@@ -21,7 +21,6 @@
 namespace temper::data {
 namespace {
 constexpr int64_t kPiece = int64_t{1} << 16;  // bytes read at once
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_pipe(const std::string& path) {
   std::error_code none;

@@ -35,7 +35,7 @@ class Characters {
                          begin_.find('\0') == std::string::npos,
                      path, ": the text is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 ",
                      "-t UTF-8 ", path, " > NEW_FILE");
-    if (begin_ == "\xEF\xBB\xBF") begin_.clear();
+    if (begin_ == kByteOrderMark) begin_.clear();
   }
   // EOF at the end.
   int next() {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "temper/data/unpacked_file.h"
 
 namespace temper::data {
+
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // a text may begin with it
 
 // Whether the file is such a table: by its ending, and of .json by its first character. A .json
 // with an object a line is none.

@@ -1,6 +1,5 @@
 #include "temper/env/messages.h"
 
-#include <cmath>
 #include <vector>
 
 #include "temper/base/ascii.h"
