@@ -2,11 +2,11 @@
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
 usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage
-float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
+float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
 runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
-(bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
+(-fast, -amx: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
 float32 alone. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
 (Q8_0, Q6_K). --large: the model of 0.3 billion parameters (bench/config_0.3b.json) instead of the one of 29 million.
 llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
@@ -105,13 +105,13 @@ for kind in types:
     llama_cpp.llama_model_free(m)
 print("RESULT " + json.dumps(out))
 """
-LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "int8": "Q8_0", "nf4": "Q4_0"}
+LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "bfloat16-amx": "BF16", "nf4-amx": "Q4_0", "int8": "Q8_0", "nf4": "Q4_0"}
 
 
 def temper(model, rows, folder, new, storage, cache, flags=()):
     """The program's own time of sampling, prompts included, without loading."""
     rest = "float32" if storage == "float32" else "bfloat16"
-    storage, _, fast = storage.partition("-")
+    storage, _, arithmetic = storage.partition("-")
     out = {}
     for count in (len(rows), 1):
         path = f"{folder}/prompts.jsonl"
@@ -120,7 +120,7 @@ def temper(model, rows, folder, new, storage, cache, flags=()):
         best = 0
         for _ in range(2):
             text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", fast or "exact", "--cache-dtype", cache, *flags],
+                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", arithmetic or "exact", "--cache-dtype", cache, *flags],
                                   check=True, capture_output=True, text=True).stderr
             seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
             best = max(best, count * new / seconds)

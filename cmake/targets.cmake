@@ -88,13 +88,19 @@ function(temper_folders)
   target_link_libraries(temper_kernels PUBLIC PkgConfig::HWY)
   # Without errno and traps the compiler turns the scalar arithmetic of the kernels into vectors; no result changes.
   target_compile_options(temper_kernels PRIVATE -O3 -fno-math-errno -fno-trapping-math)
-  # One file has instructions that are called only where the processor has them.
+  # Two files have instructions that are called only where the processor has them.
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mavx512bf16 TEMPER_AVX512_BF16)
   if(TEMPER_AVX512_BF16)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/cpu/bfloat16_dot_avx512.cpp PROPERTIES
       COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
     target_compile_definitions(temper_kernels PRIVATE TEMPER_AVX512_BF16)
+  endif()
+  check_cxx_compiler_flag(-mamx-bf16 TEMPER_AMX)
+  if(TEMPER_AMX)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/cpu/bfloat16_tiles_amx.cpp PROPERTIES
+      COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mamx-tile;-mamx-bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
+    target_compile_definitions(temper_kernels PRIVATE TEMPER_AMX)
   endif()
 
   temper_sources(sources cold ${ARGN})

@@ -21,7 +21,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/cpu/bfloat16_tiles.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/cpu/simd.h"
@@ -63,12 +63,12 @@ double gemm_gflops() {
          best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
 }
 
-// As model.dtype: bfloat16 with model.arithmetic: fast computes it.
-double fast_gflops() {
+// As model.dtype: bfloat16 computes it with that model.arithmetic.
+double bfloat16_gflops(ops::Arithmetic arithmetic) {
   const at::Tensor x = at::ones({1024, 1024});
   at::Tensor y = at::empty({1024, 1024});
   ops::Weight weight(at::ones({1024, 1024}, at::kBFloat16));
-  weight.arithmetic = ops::Arithmetic::kFast;
+  weight.arithmetic = arithmetic;
   weight.panels = ops::pack(weight);
   return 2.0 * 1024 * 1024 * 1024 / best_of(5, [&] { ops::multiply(x, weight, y); }) / 1e9;
 }
@@ -79,16 +79,19 @@ double bandwidth() {
          best_of(3, [&] { kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()); }) / 1e9;
 }
 
-const char* bfloat16_products() {
-  switch (kernels::bfloat16_products()) {
+// What computes such products; `name`: the instructions of processors that have them.
+std::string bfloat16_products(kernels::Bfloat16Products found, const char* name) {
+  switch (found) {
     case kernels::Bfloat16Products::kInstructions:
-      return "AVX512-BF16";
+      return name;
+    case kernels::Bfloat16Products::kSlower:
+      return str("float32, the same bits: this CPU's ", name, " is slower");
     case kernels::Bfloat16Products::kOtherBits:
-      return "float32, as this CPU's AVX512-BF16 sums in another order";
+      return str("float32, as this CPU's ", name, " sums in another order");
     case kernels::Bfloat16Products::kNoInstruction:
       break;
   }
-  return "float32, the same bits: this CPU or build has no AVX512-BF16";
+  return str("float32, the same bits: this CPU or build has no ", name);
 }
 
 // Where quantized weights are kept for the next start.
@@ -121,7 +124,10 @@ void print_machine() {
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
             << " columns\n"
-            << "bfloat16     " << bfloat16_products() << " (model.arithmetic: fast)\n"
+            << "fast         " << bfloat16_products(kernels::bfloat16_products(), "AVX512-BF16")
+            << " (model.arithmetic)\n"
+            << "amx          " << bfloat16_products(kernels::matrix_products(), "AMX")
+            << " (model.arithmetic)\n"
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
             << "memory       " << usable_memory_bytes() / 1'000'000 << " MB\n"
             << "libtorch     " << TORCH_VERSION << "\n"
@@ -129,8 +135,9 @@ void print_machine() {
             << std::flush;
   print_devices(std::cout);
   std::cout << "gemm         " << static_cast<int64_t>(gemm_gflops())
-            << " GFLOP/s (float32, 1024 x 1024 x 1024), " << static_cast<int64_t>(fast_gflops())
-            << " with bfloat16 and arithmetic fast\n"
+            << " GFLOP/s (float32, 1024 x 1024 x 1024); with bfloat16 "
+            << static_cast<int64_t>(bfloat16_gflops(ops::Arithmetic::kFast)) << " (fast), "
+            << static_cast<int64_t>(bfloat16_gflops(ops::Arithmetic::kAmx)) << " (amx)\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
             << "weight cache " << weight_cache() << "\n"
             << "parquet      "

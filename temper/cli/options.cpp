@@ -277,9 +277,9 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   app.add_option(
          "--arithmetic", arithmetic,
          "matrix products with bfloat16 weights: exact, or fast, which also rounds activations to "
-         "bfloat16; quantized weights are multiplied exactly; default: exact on the CPU, fast "
-         "elsewhere")
-      ->check(CLI::IsMember({"exact", "fast"}));
+         "bfloat16, or amx, which does so in the order of Intel's AMX and for quantized weights, "
+         "too; default: exact on the CPU, fast elsewhere")
+      ->check(CLI::IsMember({"exact", "fast", "amx"}));
   add_storage(app, storage);
   app.add_option(
          "--cache-dtype", cache_dtype,
@@ -313,11 +313,12 @@ void add_storage(CLI::App& app, std::string& storage) {
 
 models::Storage kept_as(const std::string& dtype, const std::string& storage,
                         const std::string& arithmetic) {
-  const bool fast = arithmetic == "fast";
-  check<ConfigError>(!fast || dtype == "bfloat16" || storage == "bfloat16",
-                     "--arithmetic fast: expected --dtype or --storage bfloat16 with it");
   models::Storage kept = models::storage_of({dtype, storage});
-  kept.arithmetic = fast ? ops::Arithmetic::kFast : ops::Arithmetic::kExact;
+  if (arithmetic == "fast") kept.arithmetic = ops::Arithmetic::kFast;
+  if (arithmetic == "amx") kept.arithmetic = ops::Arithmetic::kAmx;
+  check<ConfigError>(models::uses_arithmetic(kept), "--arithmetic ", arithmetic,
+                     ": expected --dtype or --storage bfloat16 with it",
+                     arithmetic == "amx" ? ", or quantized weights" : "");
   return kept;
 }
 

@@ -8,7 +8,7 @@ template <>
 inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
                                                                          "int8", "nf4", "mxfp4"};
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast"};
+inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast", "amx"};
 template <>
 inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
 
@@ -30,7 +30,9 @@ void ModelSection::fields(Fields& f) {
       "with arithmetic fast");
   f.add("arithmetic", arithmetic,
         "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
-        "rounded to bfloat16 (fast); sums are float32; quantized weights are multiplied exactly");
+        "rounded to bfloat16 (fast, or amx: summed in the order of Intel's AMX, which is quickest "
+        "on processors that have it); sums are float32; quantized weights are multiplied exactly, "
+        "under amx rounded to bfloat16, too");
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "

@@ -24,6 +24,16 @@ ops::Logits CausalLM::logits(const at::Tensor& hidden, const std::vector<int64_t
 ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)
     : Model(std::move(body)), head_(*this, body_->config()) {}
 
+bool uses_arithmetic(const Storage& storage) {
+  using Format = ops::WeightFormat;
+  const auto takes = [&](Format f) {
+    return f == Format::kBFloat16 || f == Format::kRoundedBFloat16 ||
+           (storage.arithmetic == ops::Arithmetic::kAmx && ops::is_quantized(f));
+  };
+  return storage.arithmetic == ops::Arithmetic::kExact || takes(storage.weights) ||
+         (storage.blocks && takes(*storage.blocks));
+}
+
 void set_storage(nn::Module& model, const Storage& storage) {
   model.each_parameter([&](const std::string&, nn::Parameter& p) { p.set_device(storage.device); });
   const auto keep = [&](nn::Parameter& weight, ops::WeightFormat format) {

@@ -96,7 +96,7 @@ struct Storage {
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another. kMxFp4: of
   // those that the files hold in it; the others are as `weights`.
   std::optional<ops::WeightFormat> blocks;
-  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
+  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // kAmx: of quantized ones, too
   // Attention rounds keys and values to it, in every forward pass.
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   // The ranks that compute the same rows, each with its part of every layer or, by_expert, with
@@ -106,6 +106,8 @@ struct Storage {
   // Where all weights lie.
   at::Device device = chosen_device();
 };
+// Whether any weights are in a format that storage.arithmetic is of.
+bool uses_arithmetic(const Storage& storage);
 void set_storage(nn::Module& model, const Storage& storage);
 // nn::Attention::set_cache_dtype of all of its layers.
 void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype);

@@ -21,9 +21,9 @@ void StoredValue::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
 }
 
 ops::Weight StoredValue::weight() const {
-  if (codes_) return ops::Weight(codes_);
-  ops::Weight weight(tensor_);
-  if (format_ == ops::WeightFormat::kRoundedBFloat16 && tensor_.scalar_type() == at::kFloat)
+  ops::Weight weight = codes_ ? ops::Weight(codes_) : ops::Weight(tensor_);
+  if (!codes_ && format_ == ops::WeightFormat::kRoundedBFloat16 &&
+      tensor_.scalar_type() == at::kFloat)
     weight.format = format_;
   weight.arithmetic = arithmetic_;
   return weight;

@@ -42,8 +42,8 @@ struct AttentionSpec {
   // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
   // 1308.3432).
   CacheDtype cache_dtype = CacheDtype::kFloat32;
-  // kFast: a backend may round queries, keys, values and gradients to bfloat16 where its device is
-  // quicker with it. The native one never does.
+  // Not kExact: a backend may round queries, keys, values and gradients to bfloat16 where its
+  // device is quicker with it. The native one never does.
   Arithmetic arithmetic = Arithmetic::kExact;
 };
 

@@ -22,10 +22,11 @@ enum class WeightFormat {
 };
 const char* name_of(WeightFormat format);
 
-// How products with a matrix in bfloat16 compute. kFast rounds the other factor to bfloat16 too, in
-// the backward pass as well, which is what processors have instructions for; elsewhere the same
-// numbers are computed in float32. Sums are float32 in one order either way.
-enum class Arithmetic { kExact, kFast };
+// How products with a matrix in bfloat16 compute. kFast and kAmx round the other factor to bfloat16
+// too, in the backward pass as well, which is what processors have instructions for; elsewhere the
+// same numbers are computed in float32. Sums are float32 in one order: kFast's is kExact's, kAmx's
+// is that of Intel AMX (kernels::Rounding::kBlocks). kAmx also rounds what quantized matrices hold.
+enum class Arithmetic { kExact, kFast, kAmx };
 
 inline bool is_quantized(WeightFormat f) {
   return f == WeightFormat::kInt8 || f == WeightFormat::kNf4 || f == WeightFormat::kMxFp4;
@@ -56,7 +57,7 @@ struct Weight {
   at::Tensor values;  // contiguous; undefined where quantized
   std::shared_ptr<const QuantizedWeight> quantized;
   at::Tensor panels;                           // pack(*this) if the caller keeps it, else undefined
-  Arithmetic arithmetic = Arithmetic::kExact;  // arithmetic of bfloat16 formats
+  Arithmetic arithmetic = Arithmetic::kExact;  // of bfloat16 and quantized formats
 
   Weight() = default;
   Weight(at::Tensor values);  // NOLINT: implicit

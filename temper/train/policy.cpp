@@ -123,10 +123,6 @@ models::Storage policy_storage(const RunConfig& config) {
                  "do; for others choose lora");
   check_mxfp4(config);
   models::Storage storage{.arithmetic = arithmetic_of(config), .cache_dtype = config.cache_dtype()};
-  config.require(
-      storage.arithmetic == ops::Arithmetic::kExact || bfloat16 || asked == Storage::kBfloat16,
-      "model.arithmetic",
-      "fast is of bfloat16 weights (model.dtype or model.storage); float32 has exact alone");
   const Format as_dtype = !bfloat16 ? Format::kFloat32
                           : frozen  ? Format::kBFloat16
                                     : Format::kRoundedBFloat16;
@@ -137,6 +133,9 @@ models::Storage policy_storage(const RunConfig& config) {
   if (asked == Storage::kInt8) storage.blocks = Format::kInt8;
   if (asked == Storage::kNf4 || qlora) storage.blocks = Format::kNf4;
   if (asked == Storage::kMxFp4) storage.blocks = Format::kMxFp4;
+  config.require(models::uses_arithmetic(storage), "model.arithmetic",
+                 "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
+                 "quantized ones, too; float32 has exact alone");
   return storage;
 }
 
@@ -203,9 +202,16 @@ void check_tied_head(const RunConfig& config, bool adapted) {
 }
 
 ops::Arithmetic arithmetic_of(const RunConfig& config) {
-  return config.model.arithmetic == models::ModelSection::Arithmetic::kFast
-             ? ops::Arithmetic::kFast
-             : ops::Arithmetic::kExact;
+  using Asked = models::ModelSection::Arithmetic;
+  switch (config.model.arithmetic) {
+    case Asked::kExact:
+      return ops::Arithmetic::kExact;
+    case Asked::kFast:
+      return ops::Arithmetic::kFast;
+    case Asked::kAmx:
+      return ops::Arithmetic::kAmx;
+  }
+  return ops::Arithmetic::kExact;
 }
 
 Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {

@@ -29,6 +29,12 @@ fast=(model.dtype=bfloat16 model.arithmetic=fast)
 "$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=fast adapter.method=lora rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
   'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic: $(cat grpo.log)"
 [ "$(value fast/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in fast arithmetic the sampler is not the trainer"
+amx=(model.dtype=bfloat16 model.arithmetic=amx)
+for method in none lora qlora; do
+  "$temper" grpo "${run[@]}" "${amx[@]}" data.train=prompts.jsonl output_dir=amx.$method adapter.method=$method rl.group_size=3 rl.prompts_per_rollout=2 \
+    rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo, $method, in amx arithmetic: $(cat grpo.log)"
+  [ "$(value amx.$method/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in amx arithmetic, $method, the sampler is not the trainer"
+done
 # Also where it samples ahead from weights of its own: all that train, which such a snapshot copies.
 "$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=ahead rl.max_staleness=1 rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
   'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic, ahead: $(cat grpo.log)"
@@ -38,6 +44,9 @@ for storage in nf4 int8 bfloat16; do
   "$temper" score --model model --adapter qlora/final --storage $storage --input $storage.jsonl --output $storage.score --max-batch 3 || fail "score $storage: $?"
   cmp <(grep -o '"logprobs":[^]]*' $storage.jsonl) <(grep -o '"logprobs":[^]]*' $storage.score) || fail "$storage: scores are not what sampling recorded"
 done
+"$temper" generate --model model --storage nf4 --arithmetic amx --input given.jsonl --output amx.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate, amx: $?"
+"$temper" score --model model --storage nf4 --arithmetic amx --input amx.jsonl --output amx.score --max-batch 3 || fail "score, amx: $?"
+cmp <(grep -o '"logprobs":[^]]*' amx.jsonl) <(grep -o '"logprobs":[^]]*' amx.score) || fail "amx: scores are not what sampling recorded"
 cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
 
 # Keys and values in 16 bits: the trainer rounds as the sampler's cache does, its reference model too; so does scoring.
@@ -82,6 +91,9 @@ expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.
 expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4 | mxfp4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
 expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
+expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=amx
+expect 2 '--arithmetic amx: expected --dtype or --storage bfloat16 with it, or quantized' score --model model --input given.jsonl --output x --arithmetic amx
+expect 2 'model.arithmetic: found bf16, expected exact | fast | amx' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=bf16
 expect 2 '--cache-dtype: int8 not in {float32,float16,bfloat16}' generate --model model --input given.jsonl --output x --cache-dtype int8
 expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4

@@ -117,56 +117,70 @@ TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into
   });
 }
 
-TEST_CASE("fast arithmetic: sampling and scoring agree to the bit, whatever shares the batch" *
+namespace {
+
+// Sampling and scoring of the model agree to the bit, and not with those of exact arithmetic.
+void check_sampler(const char* name, models::Storage storage) {
+  const auto fast = models::load_model(golden_model(name), storage);
+  storage.arithmetic = ops::Arithmetic::kExact;
+  const auto exact = models::load_model(golden_model(name), storage);
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = logp(*fast), b = logp(*exact);
+  CHECK(!at::equal(a, b));
+  CHECK((a - b).abs().max().item<double>() < 0.05);
+  generate::GenerationOptions options;
+  options.max_new_tokens = 12;
+  options.ignore_eos = true;
+  const std::vector<std::vector<int32_t>> prompts{{3, 5, 7}, {2, 4, 6, 8, 10}, {11}};
+  generate::generate(*fast, prompts, 2, options, [&](const generate::Completion& c) {
+    auto forest = std::make_shared<Forest>();
+    std::vector<int32_t> tokens = prompts[static_cast<size_t>(c.index)];
+    const int64_t first = static_cast<int64_t>(tokens.size()) - 1;
+    tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
+    forest->add_root(tokens);
+    std::vector<int64_t> rows, target;
+    for (size_t i = 0; i < c.tokens.size(); ++i) {
+      rows.push_back(first + static_cast<int64_t>(i));
+      target.push_back(c.tokens[i]);
+    }
+    const at::Tensor scored =
+        fast->token_logp(fast->forward({.forest = forest}), rows, target).logp;
+    CHECK(at::equal(scored, at::tensor(c.logprobs)));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("rounded activations: sampling and scoring agree to the bit, whatever shares the batch" *
           doctest::test_suite("exact")) {
+  using ops::Arithmetic;
+  using ops::WeightFormat;
   for (const char* name : {"llama", "qwen3", "gemma2"}) {
     CAPTURE(name);
-    using ops::Arithmetic;
-    const auto fast = models::load_model(
-        golden_model(name),
-        {.weights = ops::WeightFormat::kBFloat16, .blocks = {}, .arithmetic = Arithmetic::kFast});
-    const auto exact = models::load_model(golden_model(name), {ops::WeightFormat::kBFloat16, {}});
-    const at::NoGradGuard no_grad;
-    const at::Tensor a = logp(*fast), b = logp(*exact);
-    CHECK(!at::equal(a, b));
-    CHECK((a - b).abs().max().item<double>() < 0.05);
-    generate::GenerationOptions options;
-    options.max_new_tokens = 12;
-    options.ignore_eos = true;
-    const std::vector<std::vector<int32_t>> prompts{{3, 5, 7}, {2, 4, 6, 8, 10}, {11}};
-    generate::generate(*fast, prompts, 2, options, [&](const generate::Completion& c) {
-      auto forest = std::make_shared<Forest>();
-      std::vector<int32_t> tokens = prompts[static_cast<size_t>(c.index)];
-      const int64_t first = static_cast<int64_t>(tokens.size()) - 1;
-      tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
-      forest->add_root(tokens);
-      std::vector<int64_t> rows, target;
-      for (size_t i = 0; i < c.tokens.size(); ++i) {
-        rows.push_back(first + static_cast<int64_t>(i));
-        target.push_back(c.tokens[i]);
-      }
-      const at::Tensor scored =
-          fast->token_logp(fast->forward({.forest = forest}), rows, target).logp;
-      CHECK(at::equal(scored, at::tensor(c.logprobs)));
-    });
+    for (const Arithmetic arithmetic : {Arithmetic::kFast, Arithmetic::kAmx})
+      check_sampler(name,
+                    {.weights = WeightFormat::kBFloat16, .blocks = {}, .arithmetic = arithmetic});
+    check_sampler(name, {.blocks = WeightFormat::kNf4, .arithmetic = Arithmetic::kAmx});
   }
 }
 
-TEST_CASE("fast arithmetic: gradients are near those of exact arithmetic, and others") {
-  const auto fast = models::load_model(golden_model("qwen3")),
-             exact = models::load_model(golden_model("qwen3"));
-  models::set_storage(*fast, {.weights = ops::WeightFormat::kRoundedBFloat16,
-                              .blocks = {},
-                              .arithmetic = ops::Arithmetic::kFast});
-  models::set_storage(*exact, {ops::WeightFormat::kRoundedBFloat16, {}});
-  train_all(*fast);
-  train_all(*exact);
-  const auto found = gradients(*fast), expected = gradients(*exact);
-  for (const auto& [name, gradient] : expected) {
-    CAPTURE(name);
-    const double error =
-        (found.at(name) - gradient).norm().item<double>() / gradient.norm().item<double>();
-    CHECK(error > 0);
-    CHECK(error < 0.03);
+TEST_CASE("rounded activations: gradients are near those of exact arithmetic, and others") {
+  for (const ops::Arithmetic arithmetic : {ops::Arithmetic::kFast, ops::Arithmetic::kAmx}) {
+    const auto fast = models::load_model(golden_model("qwen3")),
+               exact = models::load_model(golden_model("qwen3"));
+    models::set_storage(
+        *fast,
+        {.weights = ops::WeightFormat::kRoundedBFloat16, .blocks = {}, .arithmetic = arithmetic});
+    models::set_storage(*exact, {ops::WeightFormat::kRoundedBFloat16, {}});
+    train_all(*fast);
+    train_all(*exact);
+    const auto found = gradients(*fast), expected = gradients(*exact);
+    for (const auto& [name, gradient] : expected) {
+      CAPTURE(name);
+      const double error =
+          (found.at(name) - gradient).norm().item<double>() / gradient.norm().item<double>();
+      CHECK(error > 0);
+      CHECK(error < 0.03);
+    }
   }
 }

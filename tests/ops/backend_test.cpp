@@ -64,7 +64,7 @@ std::vector<uint8_t> random_codes(kernels::Code code, int64_t count) {
 TEST_CASE("aten: a weight's products in every format") {
   for (const WeightFormat format :
        {WeightFormat::kFloat32, WeightFormat::kRoundedBFloat16, WeightFormat::kBFloat16})
-    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast})
+    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
       for (const int64_t rows : {0, 1, 19}) {
         Weight w(random({41, 50}, 10, at::kFloat));
         if (format == WeightFormat::kBFloat16) w.values = w.values.to(at::kBFloat16);
@@ -92,13 +92,15 @@ TEST_CASE("aten: quantized weights have native's values, and their products") {
         return Weight(
             backend.from_codes(code, out, in, codes.data(), scales.data(), at::Device(at::kCPU)));
       };
-      const Weight native = weight(native_backend()), aten = weight(aten_backend());
+      Weight native = weight(native_backend()), aten = weight(aten_backend());
       CHECK(at::equal(aten_backend().read(aten), native_backend().read(native)));
-      for (const int64_t rows : {0, 1, 19}) {
-        const Tensors expected = products_of(native_backend(), native, rows, at::kFloat),
-                      found = products_of(aten_backend(), aten, rows, at::kFloat);
-        for (size_t i = 0; i < found.size(); ++i) check_close(found[i], expected[i], "product");
-      }
+      for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
+        for (const int64_t rows : {0, 1, 19}) {
+          native.arithmetic = aten.arithmetic = arithmetic;
+          const Tensors expected = products_of(native_backend(), native, rows, at::kFloat),
+                        found = products_of(aten_backend(), aten, rows, at::kFloat);
+          for (size_t i = 0; i < found.size(); ++i) check_close(found[i], expected[i], "product");
+        }
     }
 }
 

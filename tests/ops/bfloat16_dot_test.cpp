@@ -157,7 +157,7 @@ TEST_CASE("products by instructions for bfloat16 have the bits of those in float
     pack(MatrixView<float>{b.data(), n, 1}, k, n, panels.data());
     std::vector<float> defined = before;
     gemm(m, n, k, left, panels.data(), defined.data(), n,
-         {.accumulate = accumulate, .round_left = true});
+         {.accumulate = accumulate, .rounding = Rounding::kChain});
 
     const int64_t columns = (n + kDotColumns - 1) / kDotColumns * kDotColumns;
     std::vector<BFloat16Bits> wide(static_cast<size_t>(columns * k));

@@ -52,7 +52,7 @@ TEST_CASE("a group's product is its layer's, to the bit, in every format") {
   for (const WeightFormat format :
        {WeightFormat::kFloat32, WeightFormat::kRoundedBFloat16, WeightFormat::kBFloat16,
         WeightFormat::kInt8, WeightFormat::kNf4, WeightFormat::kMxFp4})
-    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast})
+    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
       for (const bool packed : {false, true}) {
         CAPTURE(name_of(format));
         CAPTURE(packed);

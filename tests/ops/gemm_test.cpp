@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "tests/ops/block_sums.h"
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;
@@ -52,7 +53,7 @@ struct Product {
          {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
     return out;
   }
-  std::vector<float> computed_in_bfloat16(bool round_left = false) const {
+  std::vector<float> computed_in_bfloat16(Rounding rounding = Rounding::kNone) const {
     std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(k, n)));
     pack(right(), k, n, panels.data());
     std::vector<BFloat16Bits> stored, again(panels.size());
@@ -62,9 +63,7 @@ struct Product {
     CHECK(again == panels);
     std::vector<float> out = c;
     gemm(m, n, k, left(), panels.data(), out.data(), n,
-         {.accumulate = accumulate,
-          .bias = biased ? bias.data() : nullptr,
-          .round_left = round_left});
+         {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr, .rounding = rounding});
     return out;
   }
   std::vector<float> defined() const {
@@ -172,24 +171,46 @@ TEST_CASE("a left side that is rounded is one that was rounded before") {
     for (float& x : before.a) x = to_float(to_bfloat16(x));
     for (float& x : before.b) x = to_float(to_bfloat16(x));
     const std::vector<float> defined = before.defined();
-    for_each_target([&] { CHECK(same_bits(p.computed_in_bfloat16(true), defined)); });
-    CHECK((p.k == 1 || !same_bits(p.computed_in_bfloat16(false), defined)));
+    for_each_target([&] { CHECK(same_bits(p.computed_in_bfloat16(Rounding::kChain), defined)); });
+    CHECK((p.k == 1 || !same_bits(p.computed_in_bfloat16(), defined)));
   }
 }
 
 TEST_CASE("a left side that is rounded: denormal numbers are zero, read and summed") {
-  const auto one = [](float a, float b, bool round) {
+  const auto one = [](float a, float b, Rounding rounding) {
     std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(1, 1)));
     pack(MatrixView<float>{&b, 1, 1}, 1, 1, panels.data());
     float c = 7;
-    gemm(1, 1, 1, {&a, 1, 1}, panels.data(), &c, 1, {.round_left = round});
+    gemm(1, 1, 1, {&a, 1, 1}, panels.data(), &c, 1, {.rounding = rounding});
     return c;
   };
   for_each_target([&] {
-    CHECK(one(1e-30f, 1e-10f, false) > 0);
-    CHECK(one(1e-30f, 1e-10f, true) == 0);
-    CHECK(one(1e-40f, 1e20f, false) > 0);
-    CHECK(one(1e-40f, 1e20f, true) == 0);
-    CHECK(one(1e-30f, 1e-10f, false) > 0);  // and are again what they are after it
+    for (const Rounding rounding : {Rounding::kChain, Rounding::kBlocks}) {
+      CHECK(one(1e-30f, 1e-10f, Rounding::kNone) > 0);
+      CHECK(one(1e-30f, 1e-10f, rounding) == 0);
+      CHECK(one(1e-40f, 1e20f, Rounding::kNone) > 0);
+      CHECK(one(1e-40f, 1e20f, rounding) == 0);
+      CHECK(one(1e-30f, 1e-10f, Rounding::kNone) > 0);  // and are again what they are after it
+    }
   });
+}
+
+TEST_CASE("sums in blocks have their definition's bits on every SIMD target") {
+  Draws draws(13);
+  std::vector<Product> products;
+  for (int trial = 0; trial < 12; ++trial)
+    products.push_back(
+        Product::draw(draws, draws.between(1, 300), draws.between(1, 200), draws.between(1, 200)));
+  for (const int64_t k : {1, 2, 31, 32, 33, 64})
+    products.push_back(Product::draw(draws, draws.between(1, 20), 70, k));
+  for (const int64_t m : {1, 5, 24, 25, 49, 257})
+    products.push_back(Product::draw(draws, m, 70, draws.between(2040, 2100)));
+  for (const Product& p : products) {
+    CAPTURE(p.m);
+    CAPTURE(p.n);
+    CAPTURE(p.k);
+    const std::vector<float> defined = block_sums(p.m, p.n, p.k, p.left(), p.right(), p.c,
+                                                  p.accumulate, p.biased ? p.bias.data() : nullptr);
+    for_each_target([&] { CHECK(same_bits(p.computed_in_bfloat16(Rounding::kBlocks), defined)); });
+  }
 }

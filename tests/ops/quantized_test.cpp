@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tests/ops/block_sums.h"
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;
@@ -86,6 +87,38 @@ TEST_CASE("products with codes have the bits of products with their values") {
       }
     }
   }
+}
+
+TEST_CASE("sums in blocks with codes are those with their values rounded") {
+  Draws draws(9);
+  for (const Code code : {Code::kNf4, Code::kInt8, Code::kMxFp4})
+    for (const int64_t width : {33, 72, 128, 700})
+      for (const int64_t m : {1, 4, 30, 270}) {
+        const int64_t rows = draws.between(1, 150);
+        Quantized w(code, rows, width, draws.floats(rows * width));
+        for (float& scale : w.scale) scale = without_denormal(scale);
+        const std::vector<float> values = w.values(), a = draws.floats(m * width),
+                                 b = draws.floats(m * rows), bias = draws.floats(rows),
+                                 before = draws.floats(m * width);
+        const std::vector<float> forward =
+            block_sums(m, rows, width, {a.data(), width, 1}, {values.data(), 1, width},
+                       std::vector<float>(static_cast<size_t>(m * rows)), false, bias.data());
+        const std::vector<float> backward = block_sums(m, width, rows, {b.data(), rows, 1},
+                                                       {values.data(), width, 1}, before, true);
+        CAPTURE(rows);
+        CAPTURE(width);
+        CAPTURE(m);
+        for_each_target([&] {
+          const QuantizedMatrix packed = w.packed();
+          std::vector<float> c(forward.size()), d = before;
+          gemm(m, {a.data(), width, 1}, packed, c.data(), rows,
+               {.bias = bias.data(), .rounding = Rounding::kBlocks});
+          REQUIRE(same_bits(c, forward));
+          gemm_transposed(m, {b.data(), rows, 1}, packed, d.data(), width,
+                          {.accumulate = true, .rounding = Rounding::kBlocks});
+          REQUIRE(same_bits(d, backward));
+        });
+      }
 }
 
 TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {

@@ -19,7 +19,10 @@ bool is_bfloat16(const Weight& w) {
   return (w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16) &&
          w.values.scalar_type() != at::kDouble;
 }
-bool rounds_both(const Weight& w) { return w.arithmetic == Arithmetic::kFast && is_bfloat16(w); }
+bool rounds_both(const Weight& w) {
+  if (w.quantized) return w.arithmetic == Arithmetic::kAmx;
+  return w.arithmetic != Arithmetic::kExact && is_bfloat16(w);
+}
 
 // The factors of products that round both to bfloat16. Where a device multiplies bfloat16 and sums
 // in float32 they stay in it.
@@ -84,7 +87,10 @@ at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
 
 // Rows [first, first + count) of a weight as products read them.
 at::Tensor factor(const Weight& w, int64_t first, int64_t count) {
-  if (w.quantized) return dequantized(*w.quantized, first, count);
+  if (w.quantized) {
+    const at::Tensor rows = dequantized(*w.quantized, first, count);
+    return rounds_both(w) ? rounded(rows) : rows;
+  }
   const at::Tensor rows = w.values.narrow(0, first, count);
   if (!is_bfloat16(w)) return rows;
   return rounds_both(w) ? rounded(rows) : rows.to(at::kBFloat16).to(at::kFloat);
@@ -142,7 +148,7 @@ at::Tensor AtenBackend::pack(Operand) const { return {}; }
 void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
                            const at::Tensor& bias) const {
   const aten_impl::BelowAutograd below;
-  const at::Tensor left = !w.quantized && aten_impl::rounds_both(w) ? aten_impl::rounded(x) : x;
+  const at::Tensor left = aten_impl::rounds_both(w) ? aten_impl::rounded(x) : x;
   aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
     aten_impl::multiply_into(y.narrow(1, first, count), left, rows.t(), false);
   });
@@ -152,7 +158,7 @@ void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
 void AtenBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx,
                                       bool accumulate, const at::Tensor&) const {
   const aten_impl::BelowAutograd below;
-  const at::Tensor left = !w.quantized && aten_impl::rounds_both(w) ? aten_impl::rounded(dy) : dy;
+  const at::Tensor left = aten_impl::rounds_both(w) ? aten_impl::rounded(dy) : dy;
   if (w.out() == 0 && !accumulate) dx.zero_();
   aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
     aten_impl::multiply_into(dx, left.narrow(1, first, count), rows, accumulate || first > 0);
@@ -171,7 +177,9 @@ at::Tensor AtenBackend::read(const Weight& w) const {
   const aten_impl::BelowAutograd below;
   if (w.quantized) {
     at::Tensor x = at::empty({w.out(), w.in()}, w.quantized->scales.options());
-    aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
+    Weight exact = w;
+    exact.arithmetic = Arithmetic::kExact;
+    aten_impl::each_factor(exact, [&](int64_t first, int64_t count, const at::Tensor& rows) {
       x.narrow(0, first, count).copy_(rows);
     });
     return x;

@@ -6,32 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <vector>
+
+#include "temper/ops/cpu/bfloat16_draws.h"
 
 namespace temper::kernels {
 namespace {
-
-float flushed(float x) {
-  return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
-}
-
-// Values of many magnitudes, some of them denormal or zero, from a fixed sequence.
-class Values {
- public:
-  BFloat16Bits next() {
-    const uint32_t draw = step(), exponent = draw >> 8 & 7;
-    const uint32_t sign = draw >> 31 << 15, fraction = draw & 127;
-    if (exponent == 0) return static_cast<BFloat16Bits>(sign | (draw & 1024 ? fraction : 0));
-    if (exponent == 1)
-      return static_cast<BFloat16Bits>(sign | (40 + fraction % 40) << 7 | fraction);
-    return static_cast<BFloat16Bits>(sign | (120 + fraction % 14) << 7 | (draw >> 16 & 127));
-  }
-
- private:
-  uint32_t step() { return state_ = state_ * 1664525u + 1013904223u, state_ ^ state_ >> 15; }
-  uint32_t state_ = 1;
-};
 
 bool processor_has_avx512_bf16() {
 #if defined(__x86_64__) && defined(TEMPER_AVX512_BF16)
@@ -45,7 +25,7 @@ bool processor_has_avx512_bf16() {
 }  // namespace
 
 bool keeps_the_chain(DotTile tile) {
-  Values values;
+  BFloat16Draws values;
   for (int rows = 1; rows <= kDotRows; ++rows) {
     for (const long depth : {1L, 2L, 7L, 64L}) {
       const long pairs = (depth + 1) / 2;
@@ -117,7 +97,9 @@ void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, Mat
 Bfloat16Products bfloat16_products() {
   static const Bfloat16Products found = [] {
     if (!processor_has_avx512_bf16()) return Bfloat16Products::kNoInstruction;
-    if (keeps_the_chain(avx512_dot_tile)) return Bfloat16Products::kInstructions;
+    if (keeps_the_chain(avx512_dot_tile))
+      return is_quicker(avx512_dot_tile) ? Bfloat16Products::kInstructions
+                                         : Bfloat16Products::kSlower;
     std::fputs(
         "warning: this CPU's AVX512-BF16 sums in another order than model.arithmetic: fast "
         "says; its products are computed in float32 instead\n",

@@ -1,5 +1,6 @@
-// Products of GemmOptions::round_left by the processor's own instruction for bfloat16, where it has
-// one that computes the same bits: AVX512-BF16's VDPBF16PS, two steps of the chain at once.
+// Products of Rounding::kChain (temper/ops/cpu/gemm.h) by the processor's own instruction for
+// bfloat16, where it has one that computes the same bits: AVX512-BF16's VDPBF16PS, two steps of the
+// chain at once.
 #pragma once
 
 #include "temper/ops/cpu/dot_tile-inl.h"
@@ -32,8 +33,13 @@ void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, Mat
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
                      bool accumulate, DotLeft& left);
 
+// Whether the tile takes no longer than float32 instructions do for the same product. Intel's
+// processors do half as many VDPBF16PS as fused multiply-adds in a cycle.
+bool is_quicker(DotTile tile);
+
 enum class Bfloat16Products {
   kInstructions,   // AVX512-BF16
+  kSlower,         // it has one, and float32 instructions are quicker
   kNoInstruction,  // the processor, the system or the build has none: float32 instructions
   kOtherBits,      // it has one, and keeps_the_chain() is false of it: float32 instructions
 };

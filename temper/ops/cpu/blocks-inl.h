@@ -16,6 +16,8 @@
 #include <type_traits>
 
 #include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/cpu/bfloat16_tiles.h"
+#include "temper/ops/cpu/block_tile-inl.h"
 #include "temper/ops/cpu/pack-inl.h"
 #include "temper/ops/cpu/right-inl.h"
 #include "temper/ops/cpu/tile-inl.h"
@@ -62,7 +64,8 @@ class FlushDenormals {
 // (right-inl.h).
 template <class Right>
 void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-              float* c, int64_t ldc, bool accumulate, bool round, float* left) {
+              float* c, int64_t ldc, bool accumulate, Rounding rounding, float* left) {
+  const bool round = rounding != Rounding::kNone;
   // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
   // many panels read it.
   const bool apart = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
@@ -80,6 +83,7 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
   const auto multiply_block = [&](int64_t k0, int64_t j) {
     const int64_t depth = std::min(block_k, k - k0), width = std::min(at_once, columns - j);
     const auto [b, panel_stride] = right.block(j, width, k0, depth);
+    using Value = std::remove_const_t<std::remove_pointer_t<decltype(b)>>;
     for (int64_t i = 0; i < rows; i += tile) {
       const int height = static_cast<int>(std::min(tile, rows - i));
       MatrixView<float> part{a.data + i * a.row_stride + k0 * a.col_stride, a.row_stride,
@@ -88,11 +92,13 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
         part = {left + i * depth, 1, height};
       else if (round)
         part = {left + i * depth, depth, 1};
-      tile_row(height, width, depth, part.data, part.row_stride, part.col_stride, b, panel_stride,
-               c + i * ldc + j, ldc, accumulate || k0 > 0);
+      const auto by = rounding == Rounding::kBlocks ? block_tile_row<Value> : tile_row<Value>;
+      by(height, width, depth, part.data, part.row_stride, part.col_stride, b, panel_stride,
+         c + i * ldc + j, ldc, accumulate || k0 > 0);
     }
   };
-  if (Right::kUnpacks && stream) {  // few rows: codes are read in the order in which they lie
+  // Few rows: codes are read in the order in which they lie.
+  if (Right::kUnpacks && stream && !round) {
     for (int64_t j = 0; j < columns; j += at_once)
       for (int64_t k0 = 0; k0 < k; k0 += block_k) multiply_block(k0, j);
     return;
@@ -111,22 +117,58 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
   }
 }
 
-// One task of a product. dot_left: of the thread's earlier tasks of the same product.
+// Whether the product of so many rows is computed by multiply_by_matrices: fewer fill too little of
+// a tile.
+inline bool by_matrices(int64_t rows, Rounding rounding) {
+  return kPanel == 2 * kMatrixSide && rounding == Rounding::kBlocks && rows > 4 &&
+         matrix_products() == Bfloat16Products::kInstructions;
+}
+
+// Calls body with the right-hand side as multiply_by_matrices reads it.
+template <class Body>
+void with_panels(const PackedRight<BFloat16Bits>& right, Body body) {
+  body(
+      [&](int64_t j, int64_t k0, int64_t depth) { return right.block(j, kPanel, k0, depth).data; });
+}
+template <class Codes, class Body>
+void with_panels(const RoundedCodes<Codes>& right, Body body) {
+  alignas(64) BFloat16Bits panel[kMatrixDepth * kPanel];
+  body([&](int64_t j, int64_t k0, int64_t depth) {
+    copy_row(right.codes.block(j, kPanel, k0, depth).data, depth * kPanel, panel);
+    return panel;
+  });
+}
+template <class Right, class Body>
+void with_panels(const Right&, Body) {}  // no Rounding is of these
+
+// A thread's memory for the tasks of one product.
+struct TaskScratch {
+  float* left;
+  DotLeft dot;
+  MatrixScratch matrix;
+};
+
+// One task of a product.
 template <class Right>
 void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left,
-           DotLeft& dot_left) {
+           float* c, int64_t ldc, bool accumulate, const float* bias, Rounding rounding,
+           TaskScratch& scratch) {
   bool done = false;
-  if constexpr (Right::kUnpacks) {
+  if (by_matrices(rows, rounding)) {
+    with_panels(right, [&](const PanelOf& panels) {
+      multiply_by_matrices(kAmx, rows, columns, k, a, panels, c, ldc, accumulate, scratch.matrix);
+      done = true;
+    });
+  } else if constexpr (Right::kUnpacks) {
     done = right.multiply_few(rows, columns, a, c, ldc, accumulate);
   } else if constexpr (kPanel == kDotColumns && std::is_same_v<Right, PackedRight<BFloat16Bits>>) {
-    if (round && bfloat16_products() == Bfloat16Products::kInstructions) {
+    if (rounding == Rounding::kChain && bfloat16_products() == Bfloat16Products::kInstructions) {
       multiply_by_dot(avx512_dot_tile, rows, columns, k, a, right.panels, right.panel_stride, c,
-                      ldc, accumulate, dot_left);
+                      ldc, accumulate, scratch.dot);
       done = true;
     }
   }
-  if (!done) multiply(rows, columns, k, a, right, c, ldc, accumulate, round, left);
+  if (!done) multiply(rows, columns, k, a, right, c, ldc, accumulate, rounding, scratch.left);
   if (k == 0 && !accumulate)
     for (int64_t i = 0; i < rows; ++i) std::fill(c + i * ldc, c + i * ldc + columns, 0.0f);
   if (bias)

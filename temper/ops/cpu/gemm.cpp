@@ -7,8 +7,11 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <vector>
 
+#include "temper/base/clock.h"
 #include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/cpu/bfloat16_tiles.h"
 #include "temper/ops/cpu/processors.h"
 #include "temper/ops/cpu/quantized.h"
 
@@ -40,6 +43,16 @@ float* left_scratch() {
   return thread_scratch<0, std::max({kBlockRows * kBlockK, kStreamRows * kStreamK, kDotPairs})>();
 }
 
+// Memory for this thread's tasks of one product.
+TaskScratch task_scratch(bool matrices) {
+  TaskScratch scratch{.left = left_scratch(), .dot = {}, .matrix = {}};
+  scratch.dot.pairs = reinterpret_cast<uint32_t*>(scratch.left);
+  if (!matrices) return scratch;
+  scratch.matrix.left = reinterpret_cast<uint32_t*>(thread_scratch<3, kMatrixLeft>());
+  scratch.matrix.right = reinterpret_cast<uint32_t*>(thread_scratch<4, kMatrixRight>());
+  return scratch;
+}
+
 // How many panels a task takes, so that no thread waits long for the last one's task: the most for
 // which the threads' longest share of tasks is within 2 % of an equal one, or else the best.
 int64_t panels_per_task(int64_t row_blocks, int64_t panels, int threads) {
@@ -67,9 +80,12 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
   // shared out.
   if (!omp_in_parallel()) take_processors();
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
-  const int64_t row_blocks = (m + kBlockRows - 1) / kBlockRows, panels = (n + kPanel - 1) / kPanel;
-  const int64_t rows_per =
-      ((m + row_blocks - 1) / row_blocks + kTileRows - 1) / kTileRows * kTileRows;
+  const bool matrices = by_matrices(m, options.rounding);
+  const int64_t block_rows = matrices ? kMatrixRows : kBlockRows,
+                row_blocks = (m + block_rows - 1) / block_rows, panels = (n + kPanel - 1) / kPanel;
+  const int64_t tile_rows = matrices ? 2 * kMatrixSide : kTileRows,
+                rows_per =
+                    ((m + row_blocks - 1) / row_blocks + tile_rows - 1) / tile_rows * tile_rows;
   const int64_t panels_per = m <= kTileRows ? (panels + threads - 1) / threads
                                             : panels_per_task(row_blocks, panels, threads);
   const int64_t column_blocks = (panels + panels_per - 1) / panels_per;
@@ -78,7 +94,7 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
   const bool parallel = threads > 1 && (m * n * k > 2'000'000 || n * k > 100'000);
 #pragma omp parallel if (parallel)
   {
-    DotLeft dot_left{reinterpret_cast<uint32_t*>(left_scratch())};
+    TaskScratch scratch = task_scratch(matrices);
 #pragma omp for schedule(dynamic) collapse(2)
     for (int64_t r = 0; r < row_blocks; ++r) {
       for (int64_t q = 0; q < column_blocks; ++q) {
@@ -86,10 +102,10 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
         const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
         if (rows <= 0 || columns <= 0) continue;
         std::optional<FlushDenormals> flush;
-        if (options.round_left) flush.emplace();
+        if (options.rounding != Rounding::kNone) flush.emplace();
         block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, right(j),
               c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
-              options.round_left, left_scratch(), dot_left);
+              options.rounding, scratch);
       }
     }
   }
@@ -120,15 +136,15 @@ float* unpacked_scratch() { return thread_scratch<2, kUnpackedFloats>(); }
 template <int kBits>
 void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed, float* c,
                int64_t ldc, const GemmOptions& options) {
-  if (transposed)
-    GemmAs(
-        m, w.width, w.rows, a,
-        [&](int64_t j) { return ColumnCodes<kBits>{w, j, unpacked_scratch()}; }, c, ldc, options);
-  else
-    GemmAs(
-        m, w.rows, w.width, a,
-        [&](int64_t j) { return RowCodes<kBits>{w, j / kPanel, unpacked_scratch()}; }, c, ldc,
-        options);
+  const int64_t n = transposed ? w.width : w.rows, k = transposed ? w.rows : w.width;
+  const auto columns = [&](int64_t j) { return ColumnCodes<kBits>{w, j, unpacked_scratch()}; };
+  const auto rows = [&](int64_t j) { return RowCodes<kBits>{w, j / kPanel, unpacked_scratch()}; };
+  const auto multiply_codes = [&](const auto& codes) {
+    if (options.rounding == Rounding::kNone) return GemmAs(m, n, k, a, codes, c, ldc, options);
+    const auto rounded = [&](int64_t j) { return RoundedCodes<decltype(codes(j))>{codes(j)}; };
+    GemmAs(m, n, k, a, rounded, c, ldc, options);
+  };
+  transposed ? multiply_codes(columns) : multiply_codes(rows);
 }
 void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
                    float* c, int64_t ldc, const GemmOptions& options) {
@@ -136,6 +152,35 @@ void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, boo
     GemmCodes<4>(m, a, w, transposed, c, ldc, options);
   else
     GemmCodes<8>(m, a, w, transposed, c, ldc, options);
+}
+
+bool IsQuicker(DotTile by_dot) {
+  if (kPanel != kDotColumns) return false;
+  constexpr int64_t kRows = kBlockRows, kDepth = 512;
+  const std::vector<float> a(kRows * kDepth, 1.0f);
+  const std::vector<BFloat16Bits> b(kDepth * kPanel, BFloat16Bits{0x3f80});
+  std::vector<float> c(kRows * kPanel);
+  const MatrixView<float> left{a.data(), kDepth, 1};
+  const auto seconds_of = [&](const auto& product) {
+    double best = 1;
+    for (int i = 0; i < 7; ++i) {
+      const double start = steady_seconds();
+      product();
+      best = std::min(best, steady_seconds() - start);
+    }
+    return best;
+  };
+  const PackedRight<BFloat16Bits> right{b.data(), kDepth * kPanel};
+  const double plain = seconds_of([&] {
+    multiply(kRows, kPanel, kDepth, left, right, c.data(), kPanel, false, Rounding::kChain,
+             left_scratch());
+  });
+  const double dot = seconds_of([&] {
+    DotLeft packed{reinterpret_cast<uint32_t*>(left_scratch())};
+    multiply_by_dot(by_dot, kRows, kPanel, kDepth, left, b.data(), kDepth * kPanel, c.data(),
+                    kPanel, false, packed);
+  });
+  return dot <= plain;
 }
 
 template <int kBits>
@@ -168,6 +213,8 @@ HWY_EXPORT(Gemm);
 HWY_EXPORT(PackRounded);
 HWY_EXPORT(PackBFloat16);
 HWY_EXPORT(PackPairs);
+HWY_EXPORT(PackTiles);
+HWY_EXPORT(IsQuicker);
 HWY_EXPORT(GemmBFloat16);
 HWY_EXPORT(GemmQuantized);
 HWY_EXPORT(Dequantize);
@@ -191,9 +238,13 @@ void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
 void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* pairs) {
   HWY_DYNAMIC_DISPATCH(PackPairs)(a, rows, depth, pairs);
 }
+void pack_tiles(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* tiles) {
+  HWY_DYNAMIC_DISPATCH(PackTiles)(a, rows, depth, tiles);
+}
 void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
   HWY_DYNAMIC_DISPATCH(PackBFloat16)(b, k, n, packed);
 }
+bool is_quicker(DotTile tile) { return HWY_DYNAMIC_DISPATCH(IsQuicker)(tile); }
 void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const BFloat16Bits* packed_b,
           float* c, int64_t ldc, const GemmOptions& options) {
   HWY_DYNAMIC_DISPATCH(GemmBFloat16)(m, n, k, a, packed_b, c, ldc, options);

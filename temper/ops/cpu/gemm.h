@@ -40,14 +40,26 @@ void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed);
 void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed);
 void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed);
 
+// Whether the left factor of a product with a bfloat16 pack is rounded to bfloat16, and how the
+// products of two such numbers, which are exact in float32, are summed. Denormal numbers are zero
+// then, as inputs and in every sum.
+enum class Rounding {
+  kNone,
+  // The chain above. AVX512-BF16's dot product does two steps of it in one instruction.
+  kChain,
+  // k ascending in blocks of kBlockDepth: c[i,j] = c[i,j] + (even + odd), where the even and the
+  // odd k of a block have a chain each, which starts at 0. That is what Intel AMX does in one
+  // instruction. Values of a QuantizedMatrix (quantized.h) are rounded to bfloat16, too.
+  kBlocks,
+};
+constexpr int64_t kBlockDepth = 32;
+
 struct GemmOptions {
   bool accumulate = false;      // start from c instead of 0
   const float* bias = nullptr;  // [n], added after the last k
   int64_t panel_begin = 0;      // first column of c in the pack; a multiple of panel_width()
-  // For a bfloat16 pack: values of a are rounded to bfloat16, and denormal numbers are zero, as
-  // inputs and in every sum. AVX512-BF16's dot product then does two steps of the chain in one
-  // instruction.
-  bool round_left = false;
+  Rounding rounding =
+      Rounding::kNone;  // kChain and kBlocks are of bfloat16 packs, kBlocks of codes
 };
 
 // c[m, n] (row stride ldc) = a[m, k] * packed b (+ bias). Parallel.

@@ -14,19 +14,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "temper/ops/cpu/bfloat16_tiles.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/right-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
-
-// to_bfloat16 as the upper half of a float's bits. Without branches, so that the compiler makes
-// vectors of loops over it.
-inline uint32_t rounded_bits(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t nan = bits | 0x400000u, near = bits + 0x7fffu + (bits >> 16 & 1);
-  return ((bits & 0x7fffffffu) > 0x7f800000u ? nan : near) & 0xffff0000u;
-}
 
 // to[0, count) = from, rounded to bfloat16 if asked for.
 template <bool kRound>
@@ -75,8 +68,9 @@ inline void pack_pairs_of_row(const float* from, int64_t stride, int64_t depth, 
 // The values of one k lie side by side, `stride` from those of the next: pairs of 16 rows are made
 // at once, in a square that is then written row by row. `height` rows, at most 16.
 inline void pack_pairs_of_columns(const float* from, int64_t stride, int64_t height, int64_t depth,
-                                  uint32_t* to, int64_t pairs) {
+                                  uint32_t* to, int64_t row_pairs) {
   constexpr int64_t kSide = 16;
+  const int64_t pairs = (depth + 1) / 2;
   alignas(64) uint32_t square[kSide * kSide];
   for (int64_t p0 = 0; p0 < pairs; p0 += kSide) {
     const int64_t count = std::min(kSide, pairs - p0);
@@ -95,25 +89,42 @@ inline void pack_pairs_of_columns(const float* from, int64_t stride, int64_t hei
       for (int64_t i = 0; i < kSide; i += 4)
         for (int64_t p = 0; p < kSide; p += 4)
           transpose_four(reinterpret_cast<const float*>(square + p * kSide + i), kSide,
-                         reinterpret_cast<float*>(to + i * pairs + p0 + p), pairs);
+                         reinterpret_cast<float*>(to + i * row_pairs + p0 + p), row_pairs);
     } else {
       for (int64_t i = 0; i < height; ++i)
-        for (int64_t p = 0; p < count; ++p) to[i * pairs + p0 + p] = square[p * kSide + i];
+        for (int64_t p = 0; p < count; ++p) to[i * row_pairs + p0 + p] = square[p * kSide + i];
     }
   }
 }
 
+// `height` rows, at most 16.
+inline void pack_pairs_of_rows(MatrixView<float> a, int64_t height, int64_t depth, uint32_t* to,
+                               int64_t row_pairs) {
+  if (a.row_stride == 1) {
+    pack_pairs_of_columns(a.data, a.col_stride, height, depth, to, row_pairs);
+    return;
+  }
+  for (int64_t r = 0; r < height; ++r)
+    pack_pairs_of_row(a.data + r * a.row_stride, a.col_stride, depth, to + r * row_pairs);
+}
+
 void PackPairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) {
   const int64_t pairs = (depth + 1) / 2;
-  for (int64_t i = 0; i < rows; i += 16) {
-    const float* from = a.data + i * a.row_stride;
-    const int64_t height = std::min<int64_t>(16, rows - i);
-    if (a.row_stride == 1)
-      pack_pairs_of_columns(from, a.col_stride, height, depth, to + i * pairs, pairs);
-    else
-      for (int64_t r = 0; r < height; ++r)
-        pack_pairs_of_row(from + r * a.row_stride, a.col_stride, depth, to + (i + r) * pairs);
-  }
+  for (int64_t i = 0; i < rows; i += 16)
+    pack_pairs_of_rows({a.data + i * a.row_stride, a.row_stride, a.col_stride},
+                       std::min<int64_t>(16, rows - i), depth, to + i * pairs, pairs);
+}
+
+void PackTiles(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) {
+  constexpr uint32_t kNone = 0x80008000u;
+  for (int64_t i = 0; i < rows; i += kMatrixSide)
+    for (int64_t k = 0; k < depth; k += kBlockDepth, to += kMatrixTile) {
+      const int64_t height = std::min(kMatrixSide, rows - i),
+                    part = std::min(kBlockDepth, depth - k);
+      if (part < kBlockDepth) std::fill(to, to + kMatrixTile, kNone);
+      pack_pairs_of_rows({a.data + i * a.row_stride + k * a.col_stride, a.row_stride, a.col_stride},
+                         height, part, to, kMatrixPairs);
+    }
 }
 
 template <class T>

@@ -175,6 +175,24 @@ struct ColumnCodes {
   }
 };
 
+// The same with values rounded to bfloat16.
+template <class Codes>
+struct RoundedCodes {
+  static constexpr bool kUnpacks = true;
+  Codes codes;
+
+  bool multiply_few(int64_t, int64_t, MatrixView<float>, float*, int64_t, bool) const {
+    return false;
+  }
+  RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
+    const RightBlock<float> exact = codes.block(j, width, k0, depth);
+    const int64_t count = (width + kPanel - 1) / kPanel * depth * kPanel;
+    for (int64_t i = 0; i < count; ++i)
+      codes.scratch[i] = std::bit_cast<float>(rounded_bits(codes.scratch[i]));
+    return exact;
+  }
+};
+
 }  // namespace temper::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

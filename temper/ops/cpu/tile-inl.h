@@ -47,6 +47,14 @@ inline hn::Vec<D> load_right(D d, const Float16Bits* from) {
 }
 #endif
 
+// to_bfloat16 as the upper half of a float's bits. Without branches, so that the compiler makes
+// vectors of loops over it.
+inline uint32_t rounded_bits(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t nan = bits | 0x400000u, near = bits + 0x7fffu + (bits >> 16 & 1);
+  return ((bits & 0x7fffffffu) > 0x7f800000u ? nan : near) & 0xffff0000u;
+}
+
 // B is float, or bfloat16 or float16 that is widened as it is read.
 // One tile: kRows rows by kPanels panels over `depth` values of k. Row i of a is at a + i * a_row,
 // its k-th value a_k floats further.

@@ -101,7 +101,7 @@ void multiply_task(const GroupTask& t, const at::Tensor& x, const LinearOperand&
   float* c = y.mutable_data_ptr<float>() + t.begin * n + t.first;
   kernels::GemmOptions options{
       .bias = layer.bias.defined() ? values<float>(layer.bias) + t.first : nullptr,
-      .round_left = !w.quantized && rounds_input(w)};
+      .rounding = rounding_of(w)};
   if (w.quantized)
     return kernels::gemm(t.rows, a, part_of(matrix_of(*w.quantized), t.first, t.count), c, n,
                          options);
@@ -141,8 +141,7 @@ void NativeBackend::grouped_multiply_transposed(const at::Tensor& dy,
     const Weight& w = layer[t.group].weight;
     const kernels::MatrixView<float> a{values<float>(dy) + t.begin * k, k, 1};
     float* c = dx.mutable_data_ptr<float>() + t.begin * n + t.first;
-    const kernels::GemmOptions options{.accumulate = accumulate,
-                                       .round_left = !w.quantized && rounds_input(w)};
+    const kernels::GemmOptions options{.accumulate = accumulate, .rounding = rounding_of(w)};
     if (w.quantized)
       return kernels::gemm_transposed(t.rows, a, matrix_of(*w.quantized), c, n, options);
     multiply_weight(
@@ -160,11 +159,12 @@ void NativeBackend::grouped_weight_gradients(const std::vector<LinearOperand>& l
   const int64_t m = dy.size(1), n = x.size(1);
   each_group_task(offsets, n, m, true, [&](const GroupTask& t) {
     if (!dw[t.group].defined()) return;
-    const bool rounds = rounds_input(layer[t.group].weight);
-    multiply_view(
-        m, t.count, t.rows, kernels::MatrixView<float>{values<float>(dy) + t.begin * m, 1, m},
-        kernels::MatrixView<float>{values<float>(x) + t.begin * n + t.first, n, 1}, rounds,
-        dw[t.group].mutable_data_ptr<float>() + t.first, n, {.round_left = rounds});
+    const kernels::Rounding rounding = rounding_of(layer[t.group].weight);
+    multiply_view(m, t.count, t.rows,
+                  kernels::MatrixView<float>{values<float>(dy) + t.begin * m, 1, m},
+                  kernels::MatrixView<float>{values<float>(x) + t.begin * n + t.first, n, 1},
+                  rounding != kernels::Rounding::kNone,
+                  dw[t.group].mutable_data_ptr<float>() + t.first, n, {.rounding = rounding});
   });
 }
 

@@ -71,7 +71,7 @@ void NativeBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y
                              const at::Tensor& bias) const {
   if (!w.quantized && y.scalar_type() == at::kDouble)
     return product({x}, {w.values, true}, y, false, bias, {});
-  const kernels::GemmOptions options{.bias = values<float>(bias), .round_left = rounds_input(w)};
+  const kernels::GemmOptions options{.bias = values<float>(bias), .rounding = rounding_of(w)};
   if (w.quantized)
     return kernels::gemm(x.size(0), {values<float>(x), w.in(), 1}, matrix_of(*w.quantized),
                          y.mutable_data_ptr<float>(), w.out(), options);
@@ -82,7 +82,7 @@ void NativeBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, a
                                         bool accumulate, const at::Tensor& panels) const {
   if (!w.quantized && dx.scalar_type() == at::kDouble)
     return product({dy}, {w.values}, dx, accumulate, {}, {});
-  const kernels::GemmOptions options{.accumulate = accumulate, .round_left = rounds_input(w)};
+  const kernels::GemmOptions options{.accumulate = accumulate, .rounding = rounding_of(w)};
   if (w.quantized)
     return kernels::gemm_transposed(dy.size(0), {values<float>(dy), w.out(), 1},
                                     matrix_of(*w.quantized), dx.mutable_data_ptr<float>(), w.in(),
@@ -97,7 +97,8 @@ void NativeBackend::weight_gradient(const Weight& w, const at::Tensor& dy, const
   const at::Tensor panels = x_panels.defined() ? x_panels : pack_input(w, x);
   const int64_t m = dy.size(1), k = dy.size(0), n = x.size(1);
   kernels::gemm(m, n, k, kernels::MatrixView<float>{values<float>(dy), 1, m}, bfloat16_bits(panels),
-                dw.mutable_data_ptr<float>(), n, {.accumulate = accumulate, .round_left = true});
+                dw.mutable_data_ptr<float>(), n,
+                {.accumulate = accumulate, .rounding = rounding_of(w)});
 }
 
 at::Tensor NativeBackend::read(const Weight& w) const {

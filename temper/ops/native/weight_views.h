@@ -2,6 +2,7 @@
 #pragma once
 
 #include "temper/base/error.h"
+#include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/quantized.h"
 #include "temper/ops/tensor_data.h"
 #include "temper/ops/weight.h"
@@ -11,10 +12,21 @@ namespace temper::ops {
 inline bool reads_bfloat16(const Weight& w) {
   return w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16;
 }
-inline bool rounds_input(const Weight& w) {
-  return w.arithmetic == Arithmetic::kFast && reads_bfloat16(w) &&
-         w.values.scalar_type() != at::kDouble;
+inline kernels::Rounding rounding_of(const Weight& w) {
+  using kernels::Rounding;
+  if (w.quantized) return w.arithmetic == Arithmetic::kAmx ? Rounding::kBlocks : Rounding::kNone;
+  if (!reads_bfloat16(w) || w.values.scalar_type() == at::kDouble) return Rounding::kNone;
+  switch (w.arithmetic) {
+    case Arithmetic::kExact:
+      return Rounding::kNone;
+    case Arithmetic::kFast:
+      return Rounding::kChain;
+    case Arithmetic::kAmx:
+      return Rounding::kBlocks;
+  }
+  return Rounding::kNone;
 }
+inline bool rounds_input(const Weight& w) { return rounding_of(w) != kernels::Rounding::kNone; }
 
 // [k, n] = Wᵀ as it lies in W.
 template <class T>
