@@ -23,6 +23,7 @@
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
 #include "temper/train/ranks.h"
+#include "temper/train/router_step.h"
 #include "temper/train/run_inputs.h"
 
 namespace temper::plan {
@@ -63,6 +64,12 @@ bool RunChecks::read_config(bool scalar) {
                              counted(shape.policy.shape.parameters()), " parameters"),
                          {{"parameters", shape.policy.shape.parameters()}});
   });
+  if (has_model && config.train.router_aux_loss)
+    list.run("router_aux_loss", [&] {
+      train::check_router_loss(config.train.router_aux_loss,
+                               !scalar && policy.model->config().experts > 0);
+      return Finding::pass(str("coefficient ", *config.train.router_aux_loss));
+    });
   return has_model;
 }
 

@@ -32,8 +32,9 @@ class RunChecks {
  public:
   RunChecks(train::RunConfig& config, const CheckOptions& options);
 
-  // "config", "device", "model", "weights", "tokenizer", "chat_template", "adapter", "mesh". False:
-  // there is no model to go on with. `scalar`: a reward model's verb.
+  // "config", "device", "model", where it is asked for "router_aux_loss", "weights", "tokenizer",
+  // "chat_template", "adapter", "mesh". False: there is no model to go on with. `scalar`: a reward
+  // model's verb.
   bool model(bool scalar = false);
   // "config", "device", "model", "adapter" alone, of a config.json that may have no weights beside
   // it.

@@ -7,10 +7,17 @@
 #include <cmath>
 #include <numeric>
 
+#include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::train {
+
+void check_router_loss(const std::optional<double>& coefficient, bool sparse) {
+  check<ConfigError>(sparse || !coefficient,
+                     "train.router_aux_loss: the policy is no mixture of experts, or the run (a "
+                     "reward model's) has no such loss; expected null");
+}
 
 RouterStep::RouterStep(models::CausalLM& model, std::optional<double> coefficient,
                        const dist::Mesh& mesh)

@@ -15,6 +15,10 @@
 
 namespace temper::train {
 
+// Whether a policy that is a mixture of experts (`sparse`) or not may have the loss of
+// train.router_aux_loss. Throws ConfigError.
+void check_router_loss(const std::optional<double>& coefficient, bool sparse);
+
 class RouterStep {
  public:
   // `coefficient`: of the loss; none: choices are counted alone. Both outlive the object.

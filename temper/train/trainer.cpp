@@ -47,9 +47,7 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
       memory_(section_) {
   const models::CausalLM* const policy = roles_.policy.model.get();
   const bool sparse = policy && policy->config().experts > 0;
-  check<ConfigError>(sparse || !section_.router_aux_loss,
-                     "train.router_aux_loss: the policy is no mixture of experts, or the run (a "
-                     "reward model's) has no such loss; expected null");
+  check_router_loss(section_.router_aux_loss, sparse);
   if (sparse) routers_.emplace(*roles_.policy.model, section_.router_aux_loss, mesh_);
   for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
   for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
