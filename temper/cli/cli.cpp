@@ -190,7 +190,8 @@ int run_verb(const Arguments& arguments) {
     return report("", e, 1);
   } catch (const std::filesystem::filesystem_error& e) {
     // The path is one that the user named: a run checks what it makes itself.
-    std::cerr << "temper: " << e.path1().string() << ": " << e.code().message() << std::endl;
+    std::cerr << "temper: " << printable(e.path1().string()) << ": " << e.code().message()
+              << std::endl;
     return 2;
   } catch (const c10::OutOfMemoryError& e) {
     return report("",

@@ -10,6 +10,7 @@
 #include "temper/data/apportion.h"
 #include "temper/metrics/bar_chart.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -103,7 +104,8 @@ class Balance : public Command {
     }
     std::ostream& to = beside(output_);
     size_t width = 8;
-    for (const data::BalanceGroup& group : groups) width = std::max(width, group.name.size() + 2);
+    for (const data::BalanceGroup& group : groups)
+      width = std::max(width, columns_of(group.name) + 2);
     double largest = 0;
     for (const data::BalanceGroup& group : groups)
       largest = std::max({largest, share_of(group.rows, before), share_of(group.balanced, after)});
@@ -127,7 +129,7 @@ class Balance : public Command {
     to << padded("all", width) << right("", 8)
        << right(format_count(static_cast<double>(before)), 11)
        << right(format_count(static_cast<double>(after)), 11) << "\n";
-    to << output_ << ": " << format_count(static_cast<double>(after)) << " rows of "
+    to << printable_line(output_) << ": " << format_count(static_cast<double>(after)) << " rows of "
        << format_count(static_cast<double>(rows.size())) << std::endl;
   }
 

@@ -8,6 +8,7 @@
 #include "temper/cli/row_sink.h"
 #include "temper/data/row_formats.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -48,8 +49,8 @@ class Convert : public Command {
                        .dump(2)
                 << std::endl;
     else
-      beside(output_) << output_ << ": " << format_count(static_cast<double>(rows.size()))
-                      << " rows" << std::endl;
+      beside(output_) << printable_line(output_) << ": "
+                      << format_count(static_cast<double>(rows.size())) << " rows" << std::endl;
     return 0;
   }
 

@@ -10,6 +10,7 @@
 #include "temper/data/near_duplicates.h"
 #include "temper/data/row_texts.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -126,8 +127,9 @@ class Dedup : public Command {
       return;
     }
     const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
-    beside(output_) << output_ << ": " << count(kept) << " rows of " << count(rows) << "; "
-                    << count(exact_) << (exact_ == 1 ? " repeats" : " repeat") << " an earlier one"
+    beside(output_) << printable_line(output_) << ": " << count(kept) << " rows of " << count(rows)
+                    << "; " << count(exact_) << (exact_ == 1 ? " repeats" : " repeat")
+                    << " an earlier one"
                     << (near_ ? temper::str(", ", count(nearly_), " nearly (", *near_, " or more)")
                               : std::string())
                     << std::endl;

@@ -12,6 +12,7 @@
 #include "temper/data/row_split.h"
 #include "temper/data/row_texts.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -111,10 +112,10 @@ class Split : public Command {
       return;
     }
     for (const Side& side : sides_)
-      std::cout << side.path << ": " << format_count(static_cast<double>(side.rows)) << " rows ("
-                << percent_text(share_of(side)) << "), "
+      std::cout << printable_line(side.path) << ": " << format_count(static_cast<double>(side.rows))
+                << " rows (" << percent_text(share_of(side)) << "), "
                 << format_count(static_cast<double>(side.groups.size())) << " different "
-                << (by_.empty() ? "prompts" : "values of " + by_) << std::endl;
+                << (by_.empty() ? "prompts" : "values of " + printable_line(by_)) << std::endl;
   }
 
   DataInputs inputs_;

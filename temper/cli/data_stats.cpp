@@ -13,6 +13,7 @@
 #include "temper/data/row_texts.h"
 #include "temper/metrics/bar_chart.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -179,7 +180,7 @@ class Stats : public Command {
 
   void print_fields() const {
     size_t width = 12;
-    for (const auto& [name, field] : fields_) width = std::max(width, name.size() + 2);
+    for (const auto& [name, field] : fields_) width = std::max(width, columns_of(name) + 2);
     std::cout << "\nfields\n";
     for (const auto& [name, field] : fields_) {
       std::string types;
@@ -200,10 +201,10 @@ class Stats : public Command {
       size_t width = 12;
       int64_t largest = 1;
       for (const auto& [name, count] : bars) {
-        width = std::max(width, name.size() + 2);
+        width = std::max(width, columns_of(name) + 2);
         largest = std::max(largest, count);
       }
-      std::cout << "\n" << title << "\n";
+      std::cout << "\n" << printable_line(title) << "\n";
       for (const auto& [name, count] : bars)
         std::cout << padded(name, width) << right(count_of(count), 12)
                   << right(percent_text(share_of(count)), 9) << "  "

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/data/row_texts.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 
@@ -73,14 +74,11 @@ data::GroupedRows grouped(const data::RowGroups& by, const data::RowList& rows) 
 
 std::string percent_text(double share) { return format_fixed(100 * share, 1) + " %"; }
 
-namespace {
-
 size_t columns_of(const std::string& text) {
+  const std::string shown = printable_line(text);
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+      std::count_if(shown.begin(), shown.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
-
-}  // namespace
 
 std::string field_text(const Json& row, const std::string& by, const std::string& where) {
   const Json* const value = data::find_field(row, by);
@@ -89,11 +87,11 @@ std::string field_text(const Json& row, const std::string& by, const std::string
 }
 
 std::string padded(const std::string& text, size_t columns) {
-  return text + std::string(columns - std::min(columns, columns_of(text)), ' ');
+  return printable_line(text) + std::string(columns - std::min(columns, columns_of(text)), ' ');
 }
 
 std::string right(const std::string& text, size_t columns) {
-  return std::string(columns - std::min(columns, columns_of(text)), ' ') + text;
+  return std::string(columns - std::min(columns, columns_of(text)), ' ') + printable_line(text);
 }
 
 }  // namespace temper::cli

@@ -69,7 +69,10 @@ std::string field_text(const Json& row, const std::string& by, const std::string
 
 // "12.5 %".
 std::string percent_text(double share);
-// The text with blanks behind it (or before it), up to so many columns of a terminal.
+// The columns of a terminal that the text takes, as printable_line() writes it.
+size_t columns_of(const std::string& text);
+// The text, as printable_line() writes it, with blanks behind it (or before it), up to so many
+// columns.
 std::string padded(const std::string& text, size_t columns);
 std::string right(const std::string& text, size_t columns);
 

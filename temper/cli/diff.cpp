@@ -14,6 +14,7 @@
 #include "temper/cli/options.h"
 #include "temper/cli/run_files.h"
 #include "temper/cli/verbs.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -117,7 +118,7 @@ class Diff : public Command {
 
  private:
   void say(const std::string& line) {
-    if (!json_) std::cout << line << "\n";
+    if (!json_) std::cout << printable(line) << "\n";
   }
 
   void add_list(const char* key, const std::vector<std::string>& lines, const std::string& title) {

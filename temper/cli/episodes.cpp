@@ -12,6 +12,7 @@
 #include "temper/cli/progress.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "temper/text/chat_template.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 
@@ -166,7 +167,7 @@ EpisodeCounts sample_episodes(
   }
   if (counts.failures > 0)
     std::cerr << "warning: the environment failed " << counts.failures
-              << " times; the first: " << counts.first_failure << std::endl;
+              << " times; the first: " << printable(counts.first_failure) << std::endl;
   counts.new_tokens = engine.statistics().new_tokens;
   return counts;
 }

@@ -20,6 +20,7 @@
 #include "temper/rewards/reward.h"
 #include "temper/rl/rollout/live_episode.h"
 #include "temper/rl/rollout/model_reward.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -109,8 +110,8 @@ class Eval : public Command {
     outcome.failures = rewards.failures().all();
     outcome.episodes = episodes_;
     if (outcome.failures > 0)
-      std::cerr << "warning: the first completion whose reward failed: " << rewards.first_failure()
-                << std::endl;
+      std::cerr << "warning: the first completion whose reward failed: "
+                << printable(rewards.first_failure()) << std::endl;
     if (!rewards.rewarded_failures().empty())
       std::cerr << "warning: the reward " << rewards.rewarded_failures()
                 << " also gave negative values: the failures, which count 0, raise the mean"
@@ -122,7 +123,7 @@ class Eval : public Command {
     for (size_t i = 0; i < samples.size() && i < static_cast<size_t>(shown_); ++i)
       std::cout << "--- reward " << format_brief(judged[i].reward) << ", "
                 << samples[i].completion_tokens.size() << " tokens\n"
-                << samples[i].completion << "\n";
+                << printable(samples[i].completion) << "\n";
     std::cout << "\n" << to_text(outcome);
     return 0;
   }

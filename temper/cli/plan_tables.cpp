@@ -9,6 +9,7 @@
 #include "temper/base/json.h"
 #include "temper/metrics/format.h"
 #include "temper/plan/text.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -77,9 +78,13 @@ std::string json_of(const plan::CheckList& list, const plan::MemoryPlan* memory,
 void print_checks(std::ostream& out, const plan::CheckList& list, const plan::MemoryPlan* memory) {
   size_t width = 0;
   for (const auto& check : list.checks()) width = std::max(width, check.name.size());
+  const auto shown = [](const std::string& message) {
+    return printable_line(message.substr(0, message.find_last_not_of('\n') + 1));
+  };
   for (const auto& check : list.checks())
     out << std::left << std::setw(6) << plan::name_of(check.finding.status)
-        << std::setw(static_cast<int>(width) + 2) << check.name << check.finding.message << "\n";
+        << std::setw(static_cast<int>(width) + 2) << check.name << shown(check.finding.message)
+        << "\n";
   if (!memory) return;
   out << "\nmemory of a rank, at its peak (" << memory->peak().name << ")\n";
   for (const auto& [name, bytes] : memory->peak().parts)

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -18,21 +19,13 @@ std::string text_of_run(const std::vector<int32_t>& tokens, size_t begin, size_t
   return text + " ";
 }
 
-// Escape sequences of a row are not the terminal's.
-std::string without_controls(const std::string& text) {
-  std::string out;
-  for (const char c : text)
-    if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
-  return out;
-}
-
 void show_path(std::ostream& out, const plan::ShownPath& path, const Tokenizer* tokenizer,
                bool terminal) {
   for (size_t begin = 0; begin < path.tokens.size();) {
     size_t end = begin;
     while (end < path.tokens.size() && path.trained[end] == path.trained[begin]) ++end;
     const bool trained = path.trained[begin];
-    const std::string text = without_controls(text_of_run(path.tokens, begin, end, tokenizer));
+    const std::string text = printable(text_of_run(path.tokens, begin, end, tokenizer));
     if (terminal)
       out << (trained ? kTrainedColor : kFaint) << text << kPlain;
     else
@@ -49,7 +42,7 @@ void show_row(std::ostream& out, const plan::ShownRow& row, const Tokenizer* tok
   for (const plan::ShownPath& path : row.paths) {
     const auto trained = std::count(path.trained.begin(), path.trained.end(), true);
     out << "\n"
-        << row.where << (path.name.empty() ? "" : ", " + path.name) << ": "
+        << printable_line(row.where) << (path.name.empty() ? "" : ", " + path.name) << ": "
         << format_count(static_cast<double>(path.tokens.size())) << " tokens, "
         << format_count(static_cast<double>(trained)) << " trained"
         << (terminal ? " (green)" : " (between ⟦ and ⟧)") << "\n";

@@ -12,6 +12,7 @@
 #include "temper/data/text_format.h"
 #include "temper/text/conversation.h"
 #include "temper/text/special_tokens.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -180,7 +181,7 @@ class Tokenize : public Command {
     } catch (const DataError& e) {
       reason = e.what();
     }
-    if (!explained_) std::cerr << where << ": labels are null: " << reason << std::endl;
+    if (!explained_) std::cerr << printable(where + ": labels are null: " + reason) << std::endl;
     explained_ = true;
     return OutputRow{
         {"text", text}, {"tokens", format_.tokenizer->encode(text)}, {"labels", nullptr}};

@@ -15,6 +15,7 @@
 #include "temper/models/device.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
+#include "temper/text/unicode.h"
 
 namespace temper::cli {
 namespace {
@@ -36,14 +37,14 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
   // Another path may hold the same model; one that is here and is another directory does not.
   std::error_code none;
   if (!base || !fs::is_directory(*base, none) || fs::equivalent(*base, model_dir, none)) return;
-  std::cerr << "warning: " << adapter << " was made for " << *name << ", not for " << model_dir
-            << std::endl;
+  std::cerr << "warning: " << printable(adapter) << " was made for " << printable(*name)
+            << ", not for " << printable(model_dir) << std::endl;
 }
 
 void warn_of_other_format(const std::string& adapter, const std::string& storage) {
   const std::optional<models::BaseFormat> trained = models::adapter_base_format(adapter);
   if (!trained || !trained->is_quantized() || trained->storage == storage) return;
-  std::cerr << "warning: " << adapter << " was trained on " << trained->storage
+  std::cerr << "warning: " << printable(adapter) << " was trained on " << trained->storage
             << " weights, and these are not: --storage " << trained->storage
             << " gives what it was trained with" << std::endl;
 }
@@ -171,7 +172,7 @@ data::PromptRow PromptReader::read(Json row, const std::string& where) {
   bool truncated = false;
   data::PromptRow out = *data::read_prompt_row(format_, std::move(row), where, &truncated);
   if (out.has_answer && !std::exchange(said_answer_, true))
-    std::cerr << "note: " << where
+    std::cerr << "note: " << printable(where)
               << ": the conversation ends with an answer of the assistant, which is left out: a "
                  "completion is sampled in its place, here and in other such rows"
               << std::endl;
@@ -194,8 +195,9 @@ void warn_beyond_positions(const std::string& model_dir, std::span<const data::P
   };
   const auto first = std::find_if(prompts.begin(), prompts.end(), is_beyond);
   if (first == prompts.end()) return;
-  std::cerr << "warning: " << first->where << ": " << first->tokens.size() << " tokens and "
-            << max_new_tokens << " new ones (--max-new-tokens) are more than the model's "
+  std::cerr << "warning: " << printable(first->where) << ": " << first->tokens.size()
+            << " tokens and " << max_new_tokens
+            << " new ones (--max-new-tokens) are more than the model's "
             << "max_position_embeddings, " << positions;
   const auto count = std::count_if(prompts.begin(), prompts.end(), is_beyond);
   if (count > 1) std::cerr << "; so are those of " << count - 1 << " more rows";

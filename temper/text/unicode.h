@@ -29,6 +29,8 @@ std::string repair_utf8(std::string_view text, bool keep_tail = false, size_t* t
 // The repaired text for a terminal: control characters but line breaks and tabs, which could move
 // its cursor or change its title, as \xNN.
 std::string printable(std::string_view text);
+// For a line of a table: line breaks and tabs, too, as \n and \t.
+std::string printable_line(std::string_view text);
 
 bool is_white_space(char32_t c);  // White_Space
 bool is_numeric(char32_t c);      // general category N

@@ -52,6 +52,13 @@ assert len(path["tokens"]) == len(path["trained"]) and 0 < sum(path["trained"]) 
   grep -q '^learning rate, step 1 to 40' shown.txt || fail "--show: $(tail -5 shown.txt)"
 "$temper" check sft model.path=model output_dir=out data.train=rows.jsonl --show 99 > /dev/null 2> err; [ $? = 2 ] && grep -q 'data.train has 12 rows' err || fail "--show 99: $(cat err)"
 
+# Control characters of rows and of file names are shown, and do nothing to the terminal.
+odd=$'odd\e]0;t\a\n.jsonl'
+printf '%s\n' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' > "$odd"
+"$temper" check sft model.path=model output_dir=out data.train="[{path: \"odd\\e]0;t\\a\\n.jsonl\"}]" train.max_steps=4 --show 1 > odd.txt || fail "check of control characters: $(cat -v odd.txt)"
+grep -qF 'odd\x1b]0;t\x07\n.jsonl:2 equals' odd.txt && grep -qF 'a\x1b[2Jb' odd.txt && ! LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' odd.txt ||
+  fail "control characters: $(cat -v odd.txt)"
+
 # data.balance: which rows are trained on, and metrics by group.
 check balanced.json data.train=rows.jsonl data.balance.mode=under data.balance.field=kind && has balanced.json data.balance pass 'a 4 of 8, b 4 of 4'
 has balanced.json data.train pass '8 rows'

@@ -47,6 +47,12 @@ done
 import xml.dom.minidom; xml.dom.minidom.parse("lengths.svg")' || fail "stats --svg: $?"
 grep -q '^380 rows, .* 2 files; 60 rows repeat an earlier one' stats.txt || fail "stats of two files: $(head -1 stats.txt)"
 "$temper" data stats - < rows.jsonl > piped.txt || fail "stats of standard input"
+# Names from the data do not reach the terminal's controls, and stay in their line.
+printf '%s\n' '{"f\u001b[2J\nx": 1, "text": "one", "kind": "k\u009b1m\nx"}' '{"text": "two", "kind": "\u0007"}' > controls.jsonl
+"$temper" data stats controls.jsonl --field kind > controls.txt && "$temper" data balance controls.jsonl --field kind --output $'k\n\e.jsonl' >> controls.txt ||
+  fail "stats, balance of control characters"
+grep -qF 'f\x1b[2J\nx ' controls.txt && [ "$(grep -cF 'k\x9b1m\nx ' controls.txt)" = 2 ] && grep -qF 'k\n\x1b.jsonl: 2 rows' controls.txt &&
+  ! LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' controls.txt || fail "control characters: $(cat -v controls.txt)"
 cat rows.jsonl | "$temper" data stats - --json > piped.json && grep -q '"rows": 300' piped.json || fail "stats of a pipe"
 
 # Duplicates: equal rows in whatever order of their fields, then nearly equal ones, and no others; kept rows are the

@@ -163,4 +163,5 @@ TEST_CASE("UTF-8 prefixes and repairs") {
   CHECK(repair_utf8("a\xF0\x9F\x98") == "a\xEF\xBF\xBD");
   CHECK(printable("a\tb\n\x1B]0;t\x07\r\x7F\xC2\x9B\xC2\xA0\xE4") ==
         "a\tb\n\\x1b]0;t\\x07\\x0d\\x7f\\x9b\xC2\xA0\xEF\xBF\xBD");
+  CHECK(printable_line("a\tb\n\x1B[2J\xE2\x80\xA6") == "a\\tb\\n\\x1b[2J\xE2\x80\xA6");
 }
