@@ -207,7 +207,7 @@ Loader<PreferenceRow>::Read preference_reader(PreferenceFormat format) {
     row->file = drawn.file;
     row->row = drawn.row;
     state.truncated += truncated;
-    state.untrained += row->paired() && !row->sides_differ();
+    state.untrained += row->paired() && !row->sides_differ() && !format.equal_sides_train;
     state.with_eos += trains_end(format, *row);
     return row;
   };

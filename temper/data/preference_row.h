@@ -45,6 +45,9 @@ struct PreferenceRow {
 
 struct PreferenceFormat : SftFormat {
   bool unpaired = false;  // rows {prompt, completion, label} are taken, too
+  // A pair that is cut to equal sides is trained on all the same: LoaderState::untrained leaves it
+  // out.
+  bool equal_sides_train = false;
 };
 
 // Reads {"prompt", "chosen", "rejected"} of text or messages, or {"prompt_ids", "chosen_ids",

@@ -54,15 +54,6 @@ void skip_rows(RunChecks& checks, const std::vector<const char*>& others) {
   checks.finish(1);
 }
 
-data::PreferenceFormat pair_format(const preference::PreferenceConfig& config,
-                                   const RunChecks& checks) {
-  data::PreferenceFormat format = preference::format_of(
-      config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size);
-  if (config.verb == "dpo")
-    format.unpaired = preference::losses().find(config.preference.loss).unpaired;
-  return format;
-}
-
 // The strategy as the run makes it, which checks its layers and heads, and what it keeps.
 void add_compared(RunChecks& checks, const distill::DistillConfig& config,
                   const std::string& directory, const ModelShape& teacher) {
@@ -114,7 +105,10 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };
   const auto rows = train_rows<data::PreferenceRow>(
-      checks, data::preference_reader(pair_format(config, checks)), size);
+      checks,
+      data::preference_reader(preference::format_of(
+          config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size)),
+      size);
   if (reference) checks.add_reference(p.reference_model, p.reference == Choice::kAdapterOff);
   checks.finish(steps_of(checks, rows));
 }

@@ -85,8 +85,11 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
     // Rows whose one target is an end token: all of one target but those that may have no end.
     const int64_t ends_alone = of_one - std::max<int64_t>(given - c.untrained - c.with_eos, 0);
     const Json values{{"tokens", tokens}, {"trained", targets}, {"untrained_rows", c.untrained}};
-    check<DataError>(targets > 0, config.where("data.train"), ": none of the ", given,
-                     " rows trains a token; see data.train_on");
+    check<DataError>(targets > 0 && c.untrained < given, config.where("data.train"),
+                     ": none of the ", given, " rows trains a token; ",
+                     c.truncated == given
+                         ? str("data.max_length ", config.data.max_length, " cuts all of them")
+                         : "see data.train_on");
     const std::string share = str(counted(targets), " of ", counted(tokens), " tokens are trained");
     std::string problems;
     if (c.untrained > 0) problems += "; " + rows_train(c.untrained) + "nothing";

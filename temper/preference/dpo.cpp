@@ -8,21 +8,13 @@
 #include "temper/train/ranks.h"
 
 namespace temper::preference {
-namespace {
-
-data::PreferenceFormat dpo_format(const PreferenceConfig& config, const train::Policy& policy) {
-  data::PreferenceFormat format =
-      format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size);
-  format.unpaired = losses().find(config.preference.loss).unpaired;
-  return format;
-}
-
-}  // namespace
-
 DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                  train::Messages& messages, std::function<bool()> stop,
                  roles::RoleRanks* role_ranks)
-    : PairTask(config, dpo_format(config, roles.policy), Targets::kCompletions, group, messages),
+    : PairTask(config,
+               format_of(config, roles.policy.tokenizer, roles.policy.chat,
+                         roles.policy.model->vocab_size),
+               Targets::kCompletions, group, messages),
       model_(*roles.policy.model),
       loss_(losses().find(config.preference.loss, config.where("preference.loss"))),
       reference_(make_reference(config, roles, all_rows(), group, messages, role_ranks)),

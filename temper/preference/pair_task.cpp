@@ -9,10 +9,23 @@
 #include "temper/base/error.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
+#include "temper/preference/losses.h"
 #include "temper/train/opening.h"
 #include "temper/train/row_messages.h"
 
 namespace temper::preference {
+
+namespace {
+
+// Whether the verb's loss has a gradient where both sides are the same tokens.
+bool equal_sides_train(const PreferenceConfig& config, bool unpaired) {
+  const PreferenceSection& p = config.preference;
+  if (config.verb == "orpo") return true;  // the likelihood of chosen
+  if (config.verb == "reward") return p.center_rewards_coefficient > 0;
+  return unpaired && p.desirable_weight != p.undesirable_weight;
+}
+
+}  // namespace
 
 data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
@@ -25,6 +38,8 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
   f.train_on =
       config.data.train_on == TrainOn::kAssistant ? TrainOn::kAssistant : TrainOn::kCompletion;
   f.conversation = config.data.conversation;
+  f.unpaired = config.verb == "dpo" && losses().find(config.preference.loss).unpaired;
+  f.equal_sides_train = equal_sides_train(config, f.unpaired);
   f.vocabulary = vocabulary;
   f.set_ends(directory, models::eos_ids(directory, models::HfConfig::load(directory)));
   return f;
@@ -75,6 +90,7 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
       survey_(train::survey_rows<PreferenceRow>(loader_.order(), data::preference_reader(format_))),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
+  steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
   for (const data::SourceSpec& source : eval_sources_)
     eval_rows_.push_back(std::make_unique<data::RowSet>(source));
   train::check_rows(eval_rows_, all_rows().read);
@@ -93,9 +109,7 @@ void PairTask::check_number_of_rows() const {
     enough(eval_rows_[i]->size(), eval_sources_[i].path);
 }
 
-int64_t PairTask::planned_steps() const {
-  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
-}
+int64_t PairTask::planned_steps() const { return steps_; }
 
 std::string PairTask::work() const {
   return str("batches of up to ", config_.train.batch_size, " pairs, from ",
@@ -222,7 +236,7 @@ void PairTask::restore(const train::TaskState& state, const std::string& where) 
   done_ = loader_.state();
 }
 
-void PairTask::before_update(int64_t) {
+void PairTask::before_update(int64_t step) {
   train::warn_about_text_messages(survey_, messages_);
   const data::LoaderState& s = loader_.state();
   const int64_t longest = config_.data.max_length;
@@ -242,6 +256,10 @@ void PairTask::before_update(int64_t) {
   if (s.untrained > 0)
     messages_.warn_once("untrained rows", str(s.untrained, " of the first ", s.rows,
                                               " pairs are cut to equal sides and train nothing"));
+  const bool last = step == config_.train.max_steps.value_or(steps_);
+  train::check_rows_train(
+      config_, s, loader_.order().rows(), last,
+      str("data.max_length ", longest, " cuts chosen and rejected to the same tokens"));
 }
 
 std::vector<MetricInfo> PairTask::metrics() const {

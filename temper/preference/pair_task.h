@@ -76,6 +76,7 @@ class PairTask : public train::Task {
   std::vector<data::SourceSpec> eval_sources_;
   std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
   data::LoaderState done_;  // the loader's state after the last step
+  int64_t steps_ = 0;       // of the epochs
   Batch batch_;             // the step's batch
   bool said_joined_ = false;
 };

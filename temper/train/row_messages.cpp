@@ -1,9 +1,16 @@
 #include "temper/train/row_messages.h"
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
 
 namespace temper::train {
+namespace {
+
+constexpr int64_t kRowsToJudge = 64;
+
+}  // namespace
 
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages) {
@@ -24,6 +31,14 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                        str("no row trains the end token ", ends.empty() ? *format.eos : ends[0],
                            ends.size() > 1 ? " or another at which sampling ends" : "",
                            ": the model will not learn to stop"));
+}
+
+void check_rows_train(const RunConfig& config, const data::LoaderState& rows, int64_t all_rows,
+                      bool last, const std::string& why) {
+  const bool enough = last || rows.rows >= std::min(all_rows, kRowsToJudge);
+  check<DataError>(rows.untrained < rows.rows || !enough, config.where("data.train"),
+                   ": none of the ", rows.rows, " rows so far trains a token",
+                   why.empty() ? "" : "; of the last ones: ", why);
 }
 
 void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages) {

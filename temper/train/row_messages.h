@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
+#include "temper/train/config.h"
 #include "temper/train/messages.h"
 
 namespace temper::train {
@@ -14,6 +15,12 @@ namespace temper::train {
 // Warns about rows, each warning once a run. format: how the rows were read.
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages);
+
+// A run that trains nothing is no success: throws DataError that ends it once enough rows are known
+// to be of no use. all_rows: of the data. last: the step is the run's last one. why: of the last
+// rows, may be empty.
+void check_rows_train(const RunConfig& config, const data::LoaderState& rows, int64_t all_rows,
+                      bool last, const std::string& why);
 
 // Warns, once a run, about prompts that are messages as JSON text (data::has_text_messages).
 void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages);

@@ -13,7 +13,6 @@
 namespace temper::train {
 namespace {
 
-constexpr int64_t kRowsToJudge = 64;
 const std::string kGroupLoss = "group_loss/";
 
 }  // namespace
@@ -113,16 +112,13 @@ std::vector<MetricInfo> SftTask::metrics() const {
   return {{kGroupLoss + "*", "nats", "loss by group", "mean loss of a group's supervised tokens"}};
 }
 
-// A run that trains nothing is no success: it ends once enough rows are known to be of no use.
 void SftTask::before_update(int64_t step) {
   const data::LoaderState& s = loader_.state();
   warn_about_rows(s, config_.data.max_length, format_, messages_);
   warn_about_text_messages(survey_, messages_);
-  const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
-                      step == config_.train.max_steps.value_or(steps_);
-  check<DataError>(!needs_labels_ || s.untrained < s.rows || !enough, config_.where("data.train"),
-                   ": none of the ", s.rows, " rows so far trains a token",
-                   rows_[0].untrained.empty() ? "" : "; of the last ones: ", rows_[0].untrained);
+  if (needs_labels_)
+    check_rows_train(config_, s, loader_.order().rows(),
+                     step == config_.train.max_steps.value_or(steps_), rows_[0].untrained);
 }
 
 void SftTask::describe_step(MetricsRow& row) {

@@ -42,6 +42,38 @@ TEST_CASE("the loss at the reference is log 2, and rewards, margin and accuracy 
     CHECK(*first.number(name) == 0);
 }
 
+TEST_CASE("a run is refused whose pairs are all cut to equal sides, where its loss compares them") {
+  const tiny::Folder folder;
+  Json rows = Json::array();
+  for (int i = 0; i < 6; ++i)
+    rows.push_back(
+        {{"prompt_ids", {3 + i, 4}}, {"chosen_ids", {5, 6, 7}}, {"rejected_ids", {5, 6, 8}}});
+  pref::write_rows(folder / "rows.jsonl", rows);
+  preference::PreferenceConfig c = pref::config(folder, "qwen3");
+  c.train.max_steps = 2;
+  c.data.max_length = 4;
+  c.resume = "never";
+  const auto refused = [&](pref::Verb verb) {
+    CHECK_THROWS_WITH_AS(pref::run(verb, c),
+                         doctest::Contains("rows so far trains a token; of the last ones: "
+                                           "data.max_length 4 cuts chosen and rejected"),
+                         DataError);
+  };
+  refused(&preference::run_dpo);
+  refused(&preference::run_reward);
+  c.preference.center_rewards_coefficient = 0.1;
+  CHECK(pref::run(&preference::run_reward, c).size() == 2);
+  CHECK(pref::run(&preference::run_orpo, c).size() == 2);  // trains on chosen's likelihood
+  c.preference.loss = "kto";
+  refused(&preference::run_dpo);
+  c.preference.undesirable_weight = 2;
+  CHECK(pref::run(&preference::run_dpo, c).size() == 2);
+  rows.push_back({{"prompt_ids", {3}}, {"chosen_ids", {5}}, {"rejected_ids", {6}}});
+  pref::write_rows(folder / "rows.jsonl", rows);
+  c.preference.loss = "sigmoid";
+  CHECK(pref::run(&preference::run_dpo, c).size() == 2);
+}
+
 TEST_CASE("a precomputed reference is a second model's to the bit, and a second run reads it" *
           doctest::test_suite("exact")) {
   for (const auto& [loss, lora] : {std::pair{"sigmoid", false}, {"ipo", true}, {"hinge", false}}) {
