@@ -221,6 +221,22 @@ bool needs_shell(const std::string& line) {
          line.substr(0, line.find(' ')).find('=') != std::string::npos;
 }
 
+// The script that the command's interpreter will not find. Empty: it finds it, or its first
+// argument is an option, or the program is no interpreter of scripts.
+std::string missing_script(std::span<const std::string> command) {
+  constexpr std::array<std::string_view, 5> kInterpreters = {"python", "bash", "sh", "perl",
+                                                             "ruby"};
+  const std::string name = std::filesystem::path(command[0]).filename().string();
+  const std::string_view language =
+      std::string_view(name).substr(0, name.find_last_not_of("0123456789.") + 1);
+  if (std::find(kInterpreters.begin(), kInterpreters.end(), language) == kInterpreters.end())
+    return {};
+  if (command.size() < 2 || command[1].empty() || command[1].starts_with('-')) return {};
+  std::error_code ignored;
+  if (std::filesystem::exists(command[1], ignored)) return {};
+  return find_program(command[1]).empty() ? command[1] : "";  // shells look in PATH, too
+}
+
 }  // namespace
 
 std::string program_problem(std::span<const std::string> command) {
@@ -236,7 +252,10 @@ std::string program_problem(std::span<const std::string> command) {
     if (std::find(kShell.begin(), end, word) != end)
       return "the command has `" + word +
              "`, which only a shell understands; write [bash, -c, \"the whole command\"]";
-  if (found) return {};
+  if (found) {
+    const std::string script = missing_script(command);
+    return script.empty() ? script : "the script `" + script + "` of the command is not there";
+  }
   std::string problem =
       "the command `" + name + "` is not " +
       (name.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");

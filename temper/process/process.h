@@ -27,8 +27,9 @@ struct ProcessOptions {
 // The path of a program as a shell would find it, empty where there is none that can be run.
 std::string find_program(const std::string& name);
 // The problem with a program and its arguments: "the command `x` is not found in PATH", "... not a
-// program that can be run", or an argument that only a shell understands: &&, || and 2>&1, and
-// where find_program() does not find the program |, > and the like too. Empty: none.
+// program that can be run", an argument that only a shell understands: &&, || and 2>&1, and where
+// find_program() does not find the program |, > and the like too, or the script of an interpreter
+// (python, sh, ..) that is not there. Empty: none.
 std::string program_problem(std::span<const std::string> command);
 
 // The program runs in this one's directory, with pipes for its standard streams, default signal

@@ -1,6 +1,7 @@
 #include "temper/rl/config.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "temper/base/error.h"
@@ -128,6 +129,18 @@ void RlConfig::prepare() {
   if (name && name->kind == YamlNode::Kind::kScalar)
     rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");
   refuse_keys_of_others();
+  refuse_empty_programs();
+}
+
+// An empty list is no program that was forgotten only in a resolved config, which has both keys.
+void RlConfig::refuse_empty_programs() const {
+  constexpr std::array kPrograms{"environment.command", "environment.openai.command"};
+  if (was_set(kPrograms[0]) && was_set(kPrograms[1])) return;
+  for (const char* key : kPrograms) {
+    const YamlNode* node = find_key(written, key);
+    require(!node || node->kind != YamlNode::Kind::kList || !node->items.empty(), key,
+            "found an empty list, expected a program and its arguments, or null for none");
+  }
 }
 
 // A key that only other algorithms have is no misspelling of one of this one's.

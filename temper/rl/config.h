@@ -94,6 +94,7 @@ struct RlConfig : train::RunConfig {
 
  private:
   void refuse_keys_of_others();
+  void refuse_empty_programs() const;
   void validate_sampler() const;
   void validate_mesh() const;
 };

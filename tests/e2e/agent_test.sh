@@ -121,6 +121,8 @@ status=0; "$temper" grpo $small 'environment={openai: {command: [sh, -c, "exit 7
 
 refused() { local hint=$1 status=0; shift; "$temper" grpo $small output_dir=refused "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
 refused "not found in PATH" 'environment={openai: {command: [no-such-program]}}'
+refused "the script .no-agent.py. of the command is not there" 'environment={openai: {command: [python3, no-agent.py]}}'
+refused "environment.openai.command: found an empty list" 'environment={openai: {command: []}}' 'rewards=[{name: gsm8k}]'
 refused "expected it alone" 'environment={openai: {command: [sh]}, name: calculator}'
 refused "rollout.server" "$agent" 'rollout.server.urls=[http://127.0.0.1:1]'
 "$temper" check grpo $small "$agent" output_dir=checked > check.log 2>&1

@@ -112,9 +112,26 @@ check literal.json 0 sft $sft data.train=literal.jsonl && has literal.json lengt
 
 # Pairs, rewards and references.
 check dpo.json 0 dpo model.path=model data.train=pairs.jsonl output_dir=out2 && has dpo.json reference pass && has dpo.json data.train pass
+# Pairs that are all cut to equal sides train nothing, but for orpo; a run says so, too.
+for i in 1 2 3; do echo "{\"prompt_ids\": [$((5 + i)), 4], \"chosen_ids\": [7, 8], \"rejected_ids\": [7, 9]}"; done > equal.jsonl
+equal="model.path=model data.train=equal.jsonl data.max_length=3 output_dir=equal train.max_steps=1"
+for verb in dpo reward; do
+  check bad.json 2 $verb $equal && has bad.json labels fail "none of the 3 rows trains a token; data.max_length 3 cuts all of them"
+  "$temper" $verb $equal > equal.log 2>&1; [ $? = 2 ] && grep -q "rows so far trains a token; of the last ones: data.max_length 3 cuts" equal.log || fail "$verb of equal sides: $(cat equal.log)"
+done
+check some.json 0 orpo $equal && has some.json labels pass "6 of 9 tokens"
+# The loss of routers, of a model that has none, and of a reward model.
+for verb in sft dpo reward; do
+  rows=pairs.jsonl; [ $verb = sft ] && rows=rows.jsonl
+  router="model.path=model data.train=$rows output_dir=router train.router_aux_loss=0.01 train.max_steps=1"
+  check bad.json 2 $verb $router && has bad.json router_aux_loss fail "train.router_aux_loss: the policy is no mixture of experts"
+  "$temper" $verb $router > router.log 2>&1; [ $? = 2 ] && grep -q "train.router_aux_loss: the policy is no mixture of experts" router.log || fail "$verb: $(cat router.log)"
+done
 rl="model.path=model data.train=prompts.jsonl output_dir=out3 rl.group_size=2 rl.prompts_per_rollout=2 rollout.max_new_tokens=4"
 check rl.json 0 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' && has rl.json rewards/half pass 0.5 && has rl.json reference pass
 check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' && has rl.json rewards/half fail no-such-program
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, scripts/no-reward.py], name: half}]' && has rl.json rewards/half fail 'the script `scripts/no-reward.py` of the command is not there'
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.openai.command=[python3, no-agent.py]' && has rl.json config fail 'the script `no-agent.py` of the command is not there'
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
 check rl.json 2 grpo $rl 'rewards=[{command: [sh, -c, "while read -r l; do echo 1; echo 2; done"], name: half}]' && has rl.json rewards/half fail "more than one line"

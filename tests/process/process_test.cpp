@@ -83,6 +83,16 @@ TEST_CASE("a program that is not there is named, and one that cannot be run too"
   for (const char* line : {"cd x && python3 r.py", "PORT=1 python3 r.py", "cd x"})
     CHECK(program_problem(Words{line}).ends_with("[bash, -c, \"the whole command\"]"));
   CHECK(program_problem(Words{"sh r.sh"}).ends_with("as a list: [sh, ..]"));
+  // Interpreters: their script is a file.
+  const std::string script = folder.path() + "/text";
+  for (const char* program : {"sh", "bash", "/bin/sh"}) {
+    CHECK(program_problem(Words{program, script, "no-such-argument"}) == "");
+    CHECK(program_problem(Words{program, script + ".sh"}) ==
+          "the script `" + script + ".sh` of the command is not there");
+    CHECK(program_problem(Words{program, "-c", "exit"}) == "");
+    CHECK(program_problem(Words{program, "cat"}) == "");  // found in PATH
+  }
+  CHECK(program_problem(Words{"cat", script + ".sh"}) == "");
 }
 
 TEST_CASE("words of a shell's language are refused where no program can expect them") {
@@ -91,7 +101,7 @@ TEST_CASE("words of a shell's language are refused where no program can expect t
           "the command has `" + word +
               "`, which only a shell understands; write [bash, -c, \"the whole command\"]");
   for (const std::string word : {"|", ";", "<", ">", "&", ">>", "<<"}) {
-    CHECK(program_problem(Words{"sh", "judge.sh", "--separator", word}) == "");
+    CHECK(program_problem(Words{"cat", "judge.txt", "--separator", word}) == "");
     CHECK(program_problem(Words{"no-such-program-here", word, "sh"}).find("only a shell") !=
           std::string::npos);
   }

@@ -311,6 +311,21 @@ TEST_CASE("servers that keep their weights are not for a run that stops at a mis
   CHECK(error({"rollout.server.sync=none", "rl.on_mismatch=stop", "train.max_steps=3"}) == refused);
 }
 
+TEST_CASE("an empty program of an environment is an error, but not in a resolved config") {
+  const std::string found = ": found an empty list, expected a program";
+  for (const std::string key : {"environment.command", "environment.openai.command"}) {
+    CHECK(load_error({key + "=[]"}).find(key + found) != std::string::npos);
+    CHECK(load_error({key + "=null"}) == "no error");
+  }
+  const std::string without =
+      error_of({"output_dir=run", "model.path=model", "data.train=rows.jsonl",
+                "environment={openai: {command: []}}"});
+  CHECK(without.find("environment.openai.command" + found) != std::string::npos);
+  RlConfig config = load({});
+  const File file(train::dump_run_config(config));
+  CHECK(load_error({file.path}) == "no error");
+}
+
 TEST_CASE("sampling options that the servers cannot obey are refused") {
   const auto error = [](const std::string& kind, const std::string& option) {
     return load_error({"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]",
