@@ -83,9 +83,11 @@ std::optional<int64_t> Members::integer(std::string_view key, int64_t low, int64
                     !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX);
   const int64_t number = fits ? value->get<int64_t>() : 0;
   if (fits && number >= low && number <= high) return number;
+  const bool too_large = value->is_number_unsigned() && !fits;
   wrong(key, *value,
-        high == kUnbounded ? temper::str("a whole number of at least ", low)
-                           : temper::str("a whole number from ", low, " to ", high));
+        high == kUnbounded && low > INT64_MIN && !too_large
+            ? temper::str("a whole number of at least ", low)
+            : temper::str("a whole number from ", low, " to ", high));
 }
 
 void Members::number(std::string_view key, double& out, double low, double high, bool above,

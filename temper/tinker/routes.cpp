@@ -1,6 +1,6 @@
 #include "temper/tinker/routes.h"
 
-#include <charconv>
+#include <map>
 
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
@@ -8,6 +8,7 @@
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/http_text.h"
+#include "temper/tinker/service_fields.h"
 
 namespace temper::tinker {
 namespace {
@@ -28,33 +29,6 @@ std::string content_type(const serve::RequestHead& head) {
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
   return type;
-}
-
-// A number of the query ("limit=20&offset=0"), between 0 and `most`.
-int64_t query_number(const std::string& query, const std::string& key, int64_t usual,
-                     int64_t most) {
-  for (size_t at = 0; at < query.size();) {
-    const size_t end = std::min(query.find('&', at), query.size());
-    const std::string_view pair = std::string_view(query).substr(at, end - at);
-    at = end + 1;
-    if (!pair.starts_with(key + "=")) continue;
-    const std::string_view text = pair.substr(key.size() + 1);
-    int64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    check<DataError>(
-        error == std::errc() && rest == text.data() + text.size() && value >= 0 && value <= most,
-        "query: `", key, "`: expected a number from 0 to ", most);
-    return value;
-  }
-  return usual;
-}
-
-constexpr int64_t kMostListed = 1000;
-
-Json body_of(serve::Exchange& exchange) {
-  Json body = exchange.body().empty() ? Json::object() : parse_json(exchange.body(), "body");
-  if (!body.is_object()) throw DataError("body: expected a JSON object");
-  return body;
 }
 
 }  // namespace
@@ -101,14 +75,16 @@ std::optional<Answer> Routes::denial(const serve::RequestHead& head) const {
 std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
   if (!head.path.starts_with(kPrefix)) return std::nullopt;
   const std::string path = head.path.substr(kPrefix.size());
-  if (path == "healthz") return at_once({200, R"({"status":"ok"})"});
+  const bool gets = head.method == "GET" || head.method == "HEAD";
+  if (path == "healthz" && gets) return at_once({200, R"({"status":"ok"})"});
   if (const auto denied = denial(head)) return at_once(*denied);
-  if (path.starts_with("training_runs/"))
-    if (auto found = run_route(head, path.substr(14))) return found;
-  auto found = head.method == "POST"                           ? post_route(head, path)
-               : head.method == "GET" || head.method == "HEAD" ? get_route(head, path)
-                                                               : std::nullopt;
-  if (found) return found;
+  if (auto found = route(head, path)) return found;
+  if (const std::string allowed = allowed_methods(head, path); !allowed.empty()) {
+    Answer answer = error_answer(405, str(serve::for_log(head.method), " ",
+                                          serve::for_log(head.path), ": expected ", allowed));
+    answer.headers.emplace_back("Allow", allowed);
+    return at_once(std::move(answer));
+  }
   const std::string what = serve::for_log(head.method) + " " + serve::for_log(head.path);
   if (path == "forward" || path == "auth/token" || path == "retrieve_futures" ||
       path == "join_sampling_session" || path == "create_custom_loss" || path == "copy_weights" ||
@@ -117,6 +93,25 @@ std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
         404, what + ": not offered; this server speaks to the SDK 0.38 with its default settings. "
                     "Saved weights are PEFT directories below --state-dir"));
   return at_once(error_answer(404, what + ": not found"));
+}
+
+std::optional<Admission> Routes::route(const serve::RequestHead& head, const std::string& path) {
+  if (path.starts_with("training_runs/"))
+    if (auto found = run_route(head, path.substr(14))) return found;
+  if (head.method == "POST") return post_route(head, path);
+  if (head.method == "GET" || head.method == "HEAD") return get_route(head, path);
+  return std::nullopt;
+}
+
+// The methods that the path has, "GET, HEAD"; empty: it is none of the API's.
+std::string Routes::allowed_methods(serve::RequestHead head, const std::string& path) {
+  if (path == "healthz") return "GET, HEAD";
+  std::string methods;
+  for (const char* method : {"GET", "HEAD", "POST", "PUT", "DELETE"}) {
+    head.method = method;
+    if (route(head, path)) methods += (methods.empty() ? "" : ", ") + head.method;
+  }
+  return methods;
 }
 
 void Routes::answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond) try {
@@ -229,86 +224,16 @@ std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
     try {
       const Json body = body_of(*exchange);
       serve::Members members(body);
-      service_.futures().retrieve(members.text("request_id"), [exchange](Answer answer) {
-        exchange->answer(std::move(answer));
-      });
+      const std::string future = members.text("request_id");
+      check_named("request_id", future, "the request that is waited for");
+      service_.futures().retrieve(
+          future, [exchange](Answer answer) { exchange->answer(std::move(answer)); });
     } catch (const std::exception& e) {
       exchange->answer(serve::answer_to(e));
     }
   };
   admission.most_body_bytes = static_cast<int64_t>(kLargeBody);
   return admission;
-}
-
-std::optional<Admission> Routes::get_route(const serve::RequestHead& head,
-                                           const std::string& path) {
-  const std::string query = head.query;
-  const auto listed = [query](int64_t usual, const auto& call) {
-    return call(query_number(query, "limit", usual, kMostListed),
-                query_number(query, "offset", 0, INT32_MAX));
-  };
-  if (path == "get_server_capabilities")
-    return get([this](serve::Exchange&) { return service_.capabilities(); });
-  if (path == "training_runs")
-    return get([this, listed](serve::Exchange&) {
-      return listed(20, [this](int64_t n, int64_t at) { return service_.training_runs(n, at); });
-    });
-  if (path == "checkpoints")
-    return get([this, listed](serve::Exchange&) {
-      return listed(100, [this](int64_t n, int64_t at) { return service_.checkpoints("", n, at); });
-    });
-  if (path == "sessions")
-    return get([this, listed](serve::Exchange&) {
-      return listed(20, [this](int64_t n, int64_t at) { return service_.sessions(n, at); });
-    });
-  if (path.starts_with("sessions/"))
-    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.session(id); });
-  if (path.starts_with("samplers/"))
-    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.sampler(id); });
-  return std::nullopt;
-}
-
-// training_runs/RUN, RUN/checkpoints, RUN/checkpoints/KIND/NAME and what is done with that one.
-std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
-                                           const std::string& path) {
-  constexpr std::string_view kCheckpoints = "/checkpoints";
-  const bool gets = head.method == "GET" || head.method == "HEAD";
-  const size_t slash = path.find('/');
-  const std::string run = path.substr(0, slash),
-                    rest = slash == std::string::npos ? "" : path.substr(slash);
-  if (rest.empty() && gets)
-    return get([this, run](serve::Exchange&) { return service_.training_run(run); });
-  if (rest == kCheckpoints && gets)
-    return get([this, run](serve::Exchange&) { return service_.checkpoints(run, 0, 0); });
-  if (!rest.starts_with(std::string(kCheckpoints) + "/")) return std::nullopt;
-  std::string id = rest.substr(kCheckpoints.size() + 1);
-  const auto is_about = [&](const char* method, const std::string& end) {
-    if (head.method != method || !id.ends_with(end)) return false;
-    id.resize(id.size() - end.size());
-    return true;
-  };
-  const auto run_on = [&](auto call) {
-    const std::string tinker_path = "tinker://" + run + "/" + id;
-    Admission admission = post(head, [this, tinker_path, call](serve::Exchange& exchange) {
-      call(service_.store(), tinker_path, body_of(exchange));
-      return Json::object();
-    });
-    return admission;
-  };
-  if (is_about("POST", "/publish"))
-    return run_on(
-        [](Store& store, const std::string& p, const Json&) { store.set_public(p, true); });
-  if (is_about("DELETE", "/publish"))
-    return run_on(
-        [](Store& store, const std::string& p, const Json&) { store.set_public(p, false); });
-  if (is_about("PUT", "/ttl"))
-    return run_on([](Store& store, const std::string& p, const Json& body) {
-      serve::Members members(body);
-      store.set_expiry(p, members.integer("ttl_seconds", 1, int64_t{10} * 366 * 24 * 3600));
-    });
-  if (is_about("DELETE", ""))
-    return run_on([](Store& store, const std::string& p, const Json&) { store.remove(p); });
-  return std::nullopt;
 }
 
 }  // namespace temper::tinker

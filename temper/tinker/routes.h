@@ -36,6 +36,8 @@ class Routes {
   std::optional<serve::Answer> denial(const serve::RequestHead& head) const;
   serve::Admission post(const serve::RequestHead& head, Respond respond);
   serve::Admission get(Respond respond);
+  std::optional<serve::Admission> route(const serve::RequestHead& head, const std::string& path);
+  std::string allowed_methods(serve::RequestHead head, const std::string& path);
   std::optional<serve::Admission> post_route(const serve::RequestHead& head,
                                              const std::string& path);
   std::optional<serve::Admission> get_route(const serve::RequestHead& head,

@@ -5,11 +5,25 @@
 #include <optional>
 
 #include "temper/serve/asked.h"
+#include "temper/serve/http_server.h"
 
 namespace temper::tinker {
 
 inline std::optional<int64_t> seq_of(serve::Members& members) {
   return members.integer("seq_id", 1, INT32_MAX);
+}
+
+// Throws DataError where a request does not say the id of what it is about. giver: the request
+// whose answer has it.
+inline void check_named(const char* key, const std::string& id, const char* giver) {
+  check<DataError>(!id.empty(), "`", key, "`: missing, expected the one that ", giver, " gave");
+}
+
+// The body's JSON object; an empty body is one without members. Throws DataError.
+inline Json body_of(serve::Exchange& exchange) {
+  Json body = exchange.body().empty() ? Json::object() : parse_json(exchange.body(), "body");
+  if (!body.is_object()) throw DataError("body: expected a JSON object");
+  return body;
 }
 
 inline Json object_or_null(const Json* value, const char* key) {

@@ -45,6 +45,7 @@ void check_optimizer(const Json* config) {
 }  // namespace
 
 Service::ModelPointer Service::model_of(const std::string& id) {
+  check_named("model_id", id, "create_model");
   const auto found = models_.find(id);
   if (found == models_.end())
     throw serve::Refusal(404, "model_id: unknown `" + id.substr(0, 200) +

@@ -6,6 +6,7 @@
 #include "temper/serve/reply_json.h"
 #include "temper/tinker/digest.h"
 #include "temper/tinker/service.h"
+#include "temper/tinker/service_fields.h"
 
 namespace temper::tinker {
 namespace {
@@ -237,6 +238,7 @@ void Service::begin_sampling(const SamplerPointer& sampler, const SampleRequest&
 Json Service::cancel(const Json& body) {
   serve::Members members(body);
   const std::string future = members.text("request_id");
+  check_named("request_id", future, "the request that is to be cancelled");
   std::shared_ptr<Sampling> sampling;
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include "temper/serve/asked.h"
 #include "temper/serve/reply_json.h"
 #include "temper/tinker/service.h"
+#include "temper/tinker/service_fields.h"
 
 namespace temper::tinker {
 namespace {
@@ -67,6 +68,7 @@ Json Service::create_session(const Json& body, const std::string& idempotency_ke
 }
 
 Service::Session& Service::session_of(const std::string& id) {
+  check_named("session_id", id, "create_session");
   const auto found = sessions_.find(id);
   if (found == sessions_.end())
     throw serve::Refusal(404,
@@ -82,6 +84,7 @@ Json Service::heartbeat(const Json& body) {
   serve::Members members(body);
   const std::lock_guard lock(mutex_);
   const std::string id = members.text("session_id");
+  check_named("session_id", id, "create_session");
   // The client's loop ends with 410 alone.
   if (!sessions_.contains(id)) throw serve::Refusal(410, "session_id: unknown");
   session_of(id);

@@ -237,13 +237,21 @@ ForwardBackwardRequest read_request(pbf_reader message) {
   return request;
 }
 
+const char* problem_of(const protozero::exception& e) {
+  if (dynamic_cast<const protozero::end_of_buffer_exception*>(&e))
+    return "it ends within a field, or a length in it is too large";
+  if (dynamic_cast<const protozero::varint_too_long_exception*>(&e))
+    return "a number in it has more than 64 bits";
+  return "it has a field without a number or of a type that protobuf does not know";
+}
+
 }  // namespace
 
 ForwardBackwardRequest read_forward_backward(std::string_view body) {
   try {
     return read_request(pbf_reader(body.data(), body.size()));
   } catch (const protozero::exception& e) {
-    throw DataError(str("the body is no ForwardBackwardRequest (protobuf): ", e.what()));
+    throw DataError(str("the body is no ForwardBackwardRequest (protobuf): ", problem_of(e)));
   }
 }
 

@@ -272,14 +272,32 @@ def errors():
         status, _, text = ask(path, body, kind="application/x-protobuf" if path == "forward_backward" else "application/json")
         expect(status == expected, path, body, status, text)
         expect(json.loads(text)["error"]["message"], path, text)
+    # Messages name the field, say what was found and what was expected, in this program's own words.
+    lora = {"session_id": one, "model_seq_id": 5, "base_model": "model"}
+    for path, body, words in [("create_model", {"base_model": "model"}, ["`session_id`: missing"]), ("session_heartbeat", {}, ["`session_id`: missing"]),
+                              ("get_info", {}, ["`model_id`: missing"]), ("retrieve_future", {}, ["`request_id`: missing"]),
+                              ("create_model", {**lora, "lora_config": {"rank": 1, "seed": 1 << 63}}, ["`seed`: found 9223372036854775808", "to 9223372036854775807"]),
+                              ("optim_step", {"model_id": model, "seq_id": 12, "adam_params": {"learning_rate": 1e38}}, ["`learning_rate`: found 1e+38", "from 0 to 1e6"]),
+                              ("optim_step", {"model_id": model, "seq_id": 13, "adam_params": {"beta1": 1}}, ["`beta1`: found 1,", "below 1"]),
+                              ("optim_step", {"model_id": model, "seq_id": 14, "adam_params": {"weight_decy": 1}}, ["`weight_decy`: unknown", "`weight_decay`"]),
+                              ("forward_backward", b"\x0a\x7fshort", ["protobuf", "ends within a field"]), ("forward_backward", b"\xff" * 100, ["more than 64 bits"])]:
+        status, _, text = ask(path, body, kind="application/x-protobuf" if path == "forward_backward" else "application/json")
+        message = json.loads(text)["error"]["message"]
+        expect(status == 400 and all(w in message for w in words) and "exception" not in message, path, body, status, message)
+    for method, path, allowed in [("GET", "optim_step", "POST"), ("DELETE", "forward_backward", "POST"), ("POST", "training_runs", "GET, HEAD"), ("POST", "healthz", "GET, HEAD"),
+                                  ("GET", "sessions/x/finish", "POST"), ("GET", "training_runs/a/checkpoints/weights/b/publish", "POST, DELETE"), ("PATCH", "samplers/x", "GET, HEAD")]:
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        connection.request(method, "/api/v1/" + path, headers=KEY)
+        answer = connection.getresponse()
+        expect(answer.status == 405 and answer.getheader("allow") == allowed and json.loads(answer.read())["error"]["message"], method, path, answer.status, answer.getheader("allow"))
     expect(ask("training_runs/..%2F..%2Fx")[0] == 404, "a path")
     # An image cannot be read; its number is used up all the same. One of another type is, too.
     for _ in range(2):
         status, _, text = send(model, 10, [field(1, field(2, field(1, b"pixels")))])
         expect(status == 400 and "image" in json.loads(text)["error"]["message"], "an image", status, text)
     expect(ask("load_weights", {"model_id": model, "seq_id": 11, "path": 5, "optimizer": "yes"})[0] == 400, "types of load_weights")
-    expect(send(model, 12 + 65536, [ROW])[0] == 400, "a number far ahead")
-    expect(logprobs(result(submit(model, 12, [ROW])))[1] > 0, "the model goes on")
+    expect(send(model, 15 + 65536, [ROW])[0] == 400, "a number far ahead")
+    expect(logprobs(result(submit(model, 15, [ROW])))[1] > 0, "the model goes on")
 
 
 def saves():
