@@ -55,16 +55,21 @@ bool is_spelt(const std::string& name) {
 
 }  // namespace
 
+std::string find_parameters_problem(const Json& parameters, const std::string& key) {
+  if (!parameters.is_object())
+    return str(key, ": found ", dump_json(parameters), ", expected the JSON schema of an object");
+  if (parameters.contains("type") && parameters["type"] != "object")
+    return str(key, ": found the type ", dump_json(parameters["type"]),
+               ", expected object: arguments go by their names");
+  return problem_of_schema(parameters, key);
+}
+
 std::string find_tool_problem(const ToolSection& tool, const std::string& key) {
   if (tool.name.empty()) return key + ".name: missing; a call names the tool by it";
   if (!is_spelt(tool.name))
     return str(key, ".name: found ", dump_json(tool.name), ", expected at most ", kLongestName,
                " letters, digits and _ - . : /");
-  const Json schema = parse_json(tool.parameters.json, key);
-  if (schema.contains("type") && schema["type"] != "object")
-    return str(key, ".parameters: found the type ", dump_json(schema["type"]),
-               ", expected object: arguments go by their names");
-  return problem_of_schema(schema, key + ".parameters");
+  return find_parameters_problem(parse_json(tool.parameters.json, key), key + ".parameters");
 }
 
 std::string find_call_problem(const ToolSection& tool, const Json& arguments) {

@@ -32,9 +32,6 @@ CallForm form_of(ToolCallFormat format) {
 // `parameters`.
 Json parameters_of(const Json& function) {
   Json given = function.value("parameters", Json());
-  if (given.is_object() && given.contains("type"))
-    check<DataError>(given["type"] == "object", "the function ", function.at("name").dump(),
-                     ": `parameters` has the type ", given["type"].dump(), ", expected \"object\"");
   if (given.is_object() && given.empty()) given["type"] = "object";
   if (!given.is_null()) return given;
   return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/env/tool_check.h"
 
 namespace temper::serve {
 namespace {
@@ -144,6 +145,15 @@ bool is_function(const Json& tool) {
          tool["function"].contains("name") && tool["function"]["name"].is_string();
 }
 
+void check_tool(const Json& tool) {
+  if (!is_function(tool)) wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
+  const Json parameters = tool["function"].value("parameters", Json());
+  if (parameters.is_null()) return;
+  const std::string problem = env::find_parameters_problem(parameters, "parameters");
+  check<DataError>(problem.empty(), "`tools`: the function ", quoted(tool["function"]["name"]),
+                   ": ", problem);
+}
+
 }  // namespace
 
 void read_sampling(Members& members, generate::GenerationOptions& options) {
@@ -173,9 +183,7 @@ void read_tools(Members& members, CompletionRequest& out) {
   if (tools && !tools->is_array()) wrong("tools", *tools, "a list of functions");
   const bool any = tools && !tools->empty();
   if (any)
-    for (const Json& tool : *tools)
-      if (!is_function(tool))
-        wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
+    for (const Json& tool : *tools) check_tool(tool);
   const Json* choice = members.find("tool_choice");
   if (any && !(choice && *choice == "none")) out.tools = *tools;
   if (!choice || *choice == "none" || *choice == "auto") return;

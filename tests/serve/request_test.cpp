@@ -362,7 +362,17 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
                         ToolCallFormat::kHermes);
   };
   CHECK(forced("{}").tags[0].schema == Json({{"type", "object"}}));
-  CHECK_THROWS_AS(forced(R"({"type": "array"})"), DataError);
+  // What is no schema of an object is refused, whether the tool has to be called or not.
+  for (const char* wrong : {R"({"type": "array"})", "[]", "3", R"({"type": ["object", "null"]})",
+                            R"({"type": "object", "properties": []})", R"({"required": "a"})",
+                            R"({"properties": {"a": {"type": "text"}}})"})
+    CHECK_MESSAGE(
+        problem(std::string(R"({"messages": [{"role": "user", "content": "a"}], )") +
+                    R"("tools": [{"type": "function", "function": {"name": "f", "parameters": )" +
+                    wrong + "}}]}",
+                true)
+            .starts_with("`tools`: the function \"f\": parameters"),
+        wrong);
   // Without parameters there are no arguments.
   const Json none{
       {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
