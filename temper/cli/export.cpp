@@ -53,7 +53,8 @@ void Export::declare(CLI::App& app) {
       "cache")
       ->transform([this](const std::string& path) { return take_model(path, adapter); });
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
-  app.add_option("--output", output, "the new model directory")->required();
+  app.add_option("--output", output, "the new model directory, with --format gguf that of the file")
+      ->required();
   app.add_option("--format", format,
                  "file format; hf: safetensors in a Hugging Face directory; gguf: one file for "
                  "llama.cpp, with tokenizer and chat template")
@@ -158,6 +159,27 @@ void Export::print_drift(const std::vector<float>& merged) const {
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 
+// The directories of a path, made where they are not there. Of those that were made the empty ones
+// go again: a failed export leaves none.
+class MadeDirectories {
+ public:
+  explicit MadeDirectories(const std::filesystem::path& path) {
+    for (auto place = path; !place.empty() && !std::filesystem::exists(place);
+         place = place.parent_path())
+      made_.push_back(place);
+    std::filesystem::create_directories(path);
+  }
+  ~MadeDirectories() {
+    std::error_code not_empty;
+    for (const std::filesystem::path& place : made_) std::filesystem::remove(place, not_empty);
+  }
+  MadeDirectories(const MadeDirectories&) = delete;
+  MadeDirectories& operator=(const MadeDirectories&) = delete;
+
+ private:
+  std::vector<std::filesystem::path> made_;  // from the innermost one on
+};
+
 // config.json is written last: a directory whose writing was interrupted is no model.
 template <class Head>
 void Export::run_hf(at::ScalarType type) const {
@@ -165,7 +187,7 @@ void Export::run_hf(at::ScalarType type) const {
   const std::vector<float> before = Head::numbers(*source.model);
   const bool untied = models::adapts_tied_head(*source.model);
   const auto tensors = source.weights->merged_tensors(type);
-  std::filesystem::create_directories(output);
+  const MadeDirectories made(output);
   write_safetensors_model(output, tensors);
   models::write_model_files({model_dir, model_dir}, output, type, Head::kKind, untied);
   ChatTemplate::copy_own(model_dir, adapter, output);
@@ -193,7 +215,7 @@ void Export::run_gguf(at::ScalarType type) const {
                      " is on lm_head, and the model's head is tied to its embeddings; export it "
                      "with --format hf, then the result as gguf");
   const std::vector<float> before = VocabularyHead::numbers(*source.model);
-  std::filesystem::create_directories(output);
+  const MadeDirectories made(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
   models::save_gguf(*source.model, header, path, type,
                     [&](nn::Parameter& p) { return source.weights->merged(p); });

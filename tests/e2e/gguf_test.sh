@@ -39,4 +39,16 @@ awk '{ print "{\"prompt_ids\": [1, 2], \"chosen_ids\": [3], \"rejected_ids\": [4
 "$temper" reward model.path=model data.train=pairs.jsonl train.max_steps=1 output_dir=reward metrics.sinks=[jsonl] > log 2>&1 || fail "reward: $(tail -3 log)"
 refuse 'is a reward model' --model reward/final --output none
 [ ! -e none ] || fail "a refused export leaves $(ls none)"
+# One that fails while the file is written leaves no empty directories.
+python3 - <<'P'
+import json, shutil, struct
+shutil.copytree("model", "large")
+with open("large/model.safetensors", "r+b") as f:
+    size = struct.unpack("<Q", f.read(8))[0]
+    begin = json.loads(f.read(size))["model.layers.0.mlp.up_proj.weight"]["data_offsets"][0]
+    f.seek(8 + size + begin)
+    f.write(struct.pack("<f", 1e6))
+P
+"$temper" export --format gguf --model large --output deep/none --dtype float16 > out 2> err && fail "1e6 as float16"
+grep -q 'float16' err && [ ! -e deep ] || fail "a failed export leaves $(find deep): $(cat err)"
 exit $bad
