@@ -172,7 +172,8 @@ bool LineReader::next(std::string& line) {
     break;
   }
   if (!line.empty() && line.back() == '\r') line.pop_back();
-  if (++line_number_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  ++line_number_;
+  if (line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
   return true;
 }
 

@@ -127,7 +127,8 @@ std::string RowFile::line(int64_t row) const {
     }
     check<DataError>(line.size() <= kMaxLineBytes, where(row), ": a line of more than 1 GiB");
   }
-  if (from == 0 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  // Of a later line, too: files that begin with one may have been put one behind the other.
+  if (line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
   return line;
 }
 

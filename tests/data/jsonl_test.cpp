@@ -108,6 +108,15 @@ TEST_CASE("a first line that is a byte order mark alone is blank") {
   CHECK(drawn(file.path) == streamed(file.path));
 }
 
+TEST_CASE("files put one behind the other keep no byte order mark within") {
+  const std::string text = "\xEF\xBB\xBF{\"a\": 1}\n\xEF\xBB\xBF{\"a\": 2}\n";
+  const TemporaryFile file(".jsonl", text);
+  const RowFile rows(file.path);
+  CHECK(rows.line(0) == "{\"a\": 1}");
+  CHECK(rows.line(1) == "{\"a\": 2}");
+  CHECK(drawn(file.path) == streamed(file.path));
+}
+
 TEST_CASE("files that are no JSON Lines say so in the first error") {
   const auto first_error = [](const std::string& bytes) {
     const TemporaryFile file(".jsonl", bytes);
