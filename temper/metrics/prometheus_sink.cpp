@@ -63,13 +63,18 @@ class PrometheusSink : public Sink {
   }
 
   void log(const MetricsRow& row) override {
+    restore(row);
+    write_file_atomic(path_, text());
+  }
+
+  // The file comes back with the next row.
+  void restore(const MetricsRow& row) override {
     for (const auto& [name, value] : row.values()) {
       const auto number = row.number(name);
       if (!number) continue;
       if (!values_.contains(name)) names_.push_back(name);
       values_[name] = *number;
     }
-    write_file_atomic(path_, text());
   }
 
   // Removes the values of steps that are discarded.

@@ -46,6 +46,9 @@ void Metrics::truncate_after(int64_t step) {
 void Metrics::remove_evaluation(int64_t step) {
   each([&](Sink& sink) { sink.remove_evaluation(step); });
 }
+void Metrics::restore(const MetricsRow& row) {
+  each([&](Sink& sink) { sink.restore(row); });
+}
 void Metrics::warn(const std::string& message) {
   for (Open& open : open_)
     if (open.sink) open.sink->warn(message);

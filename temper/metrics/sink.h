@@ -40,6 +40,9 @@ class Sink {
   // Removes the evaluation rows of a step: it is evaluated again, as its checkpoint was made before
   // that was done.
   virtual void remove_evaluation(int64_t /*step*/) {}
+  // A row that stays where a run resumes: after the two above, all that metrics.jsonl has, in
+  // order.
+  virtual void restore(const MetricsRow& /*row*/) {}
   virtual void warn(const std::string& /*message*/) {}
   virtual void note(const std::string& /*text*/) {}  // something to look at
   virtual void finish() {}
@@ -61,6 +64,7 @@ class Metrics {
   void log(const MetricsRow& row);
   void truncate_after(int64_t step);
   void remove_evaluation(int64_t step);
+  void restore(const MetricsRow& row);
   void warn(const std::string& message);
   void note(const std::string& text);
   void finish();

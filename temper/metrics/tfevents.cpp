@@ -1,6 +1,7 @@
 #include "temper/metrics/tfevents.h"
 
 #include <array>
+#include <cstring>
 
 #include "temper/metrics/protobuf.h"
 
@@ -52,6 +53,23 @@ std::string tf_record(std::string_view bytes) {
   return length + masked_crc(length) + std::string(bytes) + masked_crc(bytes);
 }
 
+std::vector<std::string> read_tf_records(std::string_view file) {
+  constexpr size_t kLength = sizeof(uint64_t), kSum = sizeof(uint32_t);
+  std::vector<std::string> records;
+  while (file.size() >= kLength + kSum) {
+    uint64_t size = 0;
+    std::memcpy(&size, file.data(), kLength);
+    if (file.substr(kLength, kSum) != masked_crc(file.substr(0, kLength))) break;
+    file.remove_prefix(kLength + kSum);
+    if (size > file.size() || file.size() - size < kSum) break;
+    const std::string_view bytes = file.substr(0, size);
+    if (file.substr(size, kSum) != masked_crc(bytes)) break;
+    records.emplace_back(bytes);
+    file.remove_prefix(size + kSum);
+  }
+  return records;
+}
+
 std::string version_event(double wall_time) { return event(wall_time, 0, 3, "brain.Event:2"); }
 
 std::string session_start_event(double wall_time, int64_t step) {
@@ -64,6 +82,22 @@ std::string scalar_event(double wall_time, int64_t step,
   for (const auto& [tag, value] : scalars)
     summary += bytes_field(1, bytes_field(1, tag) + key(2, kFixed32) + little_endian(value));
   return event(wall_time, step, 5, summary);
+}
+
+ScalarEvent read_scalar_event(std::string_view event) {
+  ScalarEvent out;
+  protobuf::Reader fields(event);
+  while (const auto field = fields.next()) {
+    if (field->number == 2) out.step = static_cast<int64_t>(field->value);
+    if (field->number != 5 || field->type != protobuf::kBytes) continue;
+    protobuf::Reader values(field->bytes);
+    while (const auto value = values.next()) {
+      protobuf::Reader parts(value->bytes);
+      while (const auto part = parts.next())
+        if (part->number == 1 && part->type == protobuf::kBytes) out.tags.emplace_back(part->bytes);
+    }
+  }
+  return out;
 }
 
 }  // namespace temper

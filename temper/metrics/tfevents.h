@@ -1,5 +1,5 @@
 // TensorBoard's event files: TFRecords of Event messages (tensorboard/compat/proto/event.proto),
-// written by hand as three shapes of message are all that is needed.
+// written and read by hand as three shapes of message are all that is needed.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace temper {
 
@@ -15,6 +16,8 @@ uint32_t crc32c(std::string_view bytes);
 
 // Length, its masked checksum, the bytes, their masked checksum.
 std::string tf_record(std::string_view bytes);
+// The bytes of a file's records, up to the first that is damaged or half-written.
+std::vector<std::string> read_tf_records(std::string_view file);
 
 // The first event of a file.
 std::string version_event(double wall_time);
@@ -22,5 +25,12 @@ std::string version_event(double wall_time);
 std::string session_start_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step,
                          std::span<const std::pair<std::string, float>> scalars);
+
+// What an event of scalars is of; no tags: another event.
+struct ScalarEvent {
+  int64_t step = 0;
+  std::vector<std::string> tags = {};
+};
+ScalarEvent read_scalar_event(std::string_view event);
 
 }  // namespace temper

@@ -124,20 +124,47 @@ std::string wandb_exit_record(int64_t number, int64_t seconds) {
   return record(number, kExit, int_field(2, seconds));
 }
 
-int64_t wandb_history_step(std::string_view record) {
+namespace {
+
+// Calls `on` with the messages that a history record has as this field, until one returns true.
+template <class On>
+void each_part(std::string_view record, uint32_t number, On&& on) {
   protobuf::Reader fields(record);
   while (const auto field = fields.next()) {
     if (field->number != kHistory || field->type != protobuf::kBytes) continue;
     protobuf::Reader history(field->bytes);
-    while (const auto part = history.next()) {
-      if (part->number != 2 || part->type != protobuf::kBytes) continue;
-      protobuf::Reader step(part->bytes);
-      while (const auto value = step.next())
-        if (value->number == 1) return static_cast<int64_t>(value->value);
-      return 0;  // zeros are not written
-    }
+    while (const auto part = history.next())
+      if (part->number == number && part->type == protobuf::kBytes && on(part->bytes)) return;
   }
-  return -1;
+}
+
+}  // namespace
+
+int64_t wandb_history_step(std::string_view record) {
+  int64_t found = -1;
+  each_part(record, 2, [&found](std::string_view part) {
+    found = 0;  // zeros are not written
+    protobuf::Reader step(part);
+    while (const auto value = step.next())
+      if (value->number == 1) found = static_cast<int64_t>(value->value);
+    return true;
+  });
+  return found;
+}
+
+std::vector<std::pair<std::string, std::string>> wandb_history_items(std::string_view record) {
+  std::vector<std::pair<std::string, std::string>> items;
+  each_part(record, 1, [&items](std::string_view part) {
+    std::string name, json;
+    protobuf::Reader fields(part);
+    while (const auto field = fields.next()) {
+      if (field->number == 1) name = field->bytes;
+      if (field->number == 16) json = field->bytes;
+    }
+    if (name != "_step") items.emplace_back(std::move(name), std::move(json));
+    return false;
+  });
+  return items;
 }
 
 }  // namespace temper

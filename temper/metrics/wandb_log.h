@@ -39,5 +39,7 @@ std::string wandb_exit_record(int64_t number, int64_t seconds);
 
 // The step of a history record, -1 for another record.
 int64_t wandb_history_step(std::string_view record);
+// Its items, without `_step`.
+std::vector<std::pair<std::string, std::string>> wandb_history_items(std::string_view record);
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 // that resumes goes on in the same file.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -80,30 +81,24 @@ class WandbSink : public Sink {
     fs::create_directories(directory_, error);
     check(!error, directory_, ": cannot create: ", error.message());
   }
-  ~WandbSink() override {
-    try {
-      flush();
-    } catch (const std::exception&) {  // the row is left out
-    }
-  }
-
-  // The rows of one step are one of W&B's: it is written when the next step's come.
+  // The rows of one step are one of W&B's, which is written again when another one comes: a run
+  // that is killed loses none.
   void log(const MetricsRow& row) override {
-    if (row.step() != step_) flush();
-    step_ = row.step();
+    if (row.step() != step_) begin_row();
     for (const auto& [name, value] : row.values())
-      if (name != "step") set(pending_, name, value_json(value));
-    set(pending_, "_timestamp", to_text(seconds_since_1970()));
-    set(pending_, "_runtime", to_text(seconds_since_1970() - started_));
+      if (name != "step") set(row_, name, value_json(value));
+    set(row_, "_timestamp", to_text(seconds_since_1970()));
+    set(row_, "_runtime", to_text(seconds_since_1970() - started_));
+    write_row(row.step());
   }
 
   // The file is written again with the rows that stay, so `wandb sync` uploads all of it again. The
-  // config stays that of the first start.
+  // config stays that of the first start, and the run's time goes on from the last of these rows.
   void truncate_after(int64_t step) override {
-    if (step < 0) pending_.clear();
-    flush();
     out_.close();
     records_ = 0;
+    step_ = -1;
+    row_.clear();
     summary_.clear();
     const std::string path = newest_run();
     if (path.empty()) return;
@@ -116,6 +111,7 @@ class WandbSink : public Sink {
       const int64_t of = wandb_history_step(record);
       const bool begins = records_ < 2;  // the header and the run
       if (!begins && (of < 0 || of > step)) continue;
+      if (!begins) take(record, kept.size());
       kept += wandb_frames(record, kept.size());
       ++records_;
     }
@@ -125,10 +121,26 @@ class WandbSink : public Sink {
     open(path);
   }
 
+  void remove_evaluation(int64_t step) override {
+    if (step != step_ || !out_.is_open()) return;
+    const auto is_eval = [](const auto& item) { return item.first.starts_with("eval/"); };
+    std::erase_if(row_, is_eval);
+    if (std::any_of(row_.begin(), row_.end(),
+                    [](const auto& item) { return !item.first.starts_with('_'); })) {
+      write_row(step);
+    } else {
+      take_back_row();
+      step_ = -1;
+      row_.clear();
+    }
+  }
+
   void finish() override {
-    flush();
-    if (summary_.empty()) return;
-    write(wandb_summary_record(++records_, summary_));
+    if (!out_.is_open() || step_ < 0) return;
+    Items summary = summary_;
+    for (const auto& [name, json] : row_) set(summary, name, json);
+    set(summary, "_step", std::to_string(step_));
+    write(wandb_summary_record(++records_, summary));
     write(wandb_exit_record(++records_, static_cast<int64_t>(seconds_since_1970() - started_)));
   }
 
@@ -173,13 +185,35 @@ class WandbSink : public Sink {
                             environment("WANDB_NAME", name_), host, started_, config_}));
   }
 
-  void flush() {
-    if (pending_.empty()) return;
+  void begin_row() {
+    for (auto& [name, json] : row_) set(summary_, name, std::move(json));
+    row_.clear();
+  }
+
+  // A row that stays in the file, where it begins `at` bytes into it.
+  void take(const std::string& record, uint64_t at) {
+    begin_row();
+    row_ = wandb_history_items(record);
+    step_ = wandb_history_step(record);
+    row_at_ = at;
+    for (const auto& [name, json] : row_)
+      if (name == "_runtime") started_ = seconds_since_1970() - std::atof(json.c_str());
+  }
+
+  // Writes row_ as the row of this step, in the place of what was written of it before.
+  void write_row(int64_t step) {
     if (!out_.is_open()) begin();
-    write(wandb_history_record(++records_, step_, pending_));
-    for (const auto& [name, json] : pending_) set(summary_, name, json);
-    set(summary_, "_step", std::to_string(step_));
-    pending_.clear();
+    if (step == step_) take_back_row();
+    step_ = step;
+    row_at_ = size_;
+    write(wandb_history_record(++records_, step, row_));
+  }
+
+  // The file then ends before the last row.
+  void take_back_row() {
+    fs::resize_file(path_, row_at_);
+    size_ = row_at_;
+    --records_;
   }
 
   void write(const std::string& record) {
@@ -194,8 +228,11 @@ class WandbSink : public Sink {
   double started_;
   std::ofstream out_;  // closed until the first row
   uint64_t size_ = 0;  // bytes of the file
-  int64_t records_ = 0, step_ = -1;
-  Items pending_, summary_;
+  int64_t records_ = 0;
+  int64_t step_ = -1;    // of the last row; -1: there is none
+  Items row_;            // the last row
+  uint64_t row_at_ = 0;  // where it begins in the file
+  Items summary_;        // newest values of the rows before it
 };
 
 std::unique_ptr<Sink> make_wandb_sink(const SinkOptions& options) {

@@ -185,11 +185,13 @@ bool RunDirectory::keeps_metrics() const {
   return std::find(sinks.begin(), sinks.end(), "jsonl") != sinks.end();
 }
 
-// Compares metrics.jsonl with the number of rows that the checkpoint recorded.
+// Gives the sinks the rows of metrics.jsonl, and compares their number with that which the
+// checkpoint recorded.
 void RunDirectory::count_metrics(const Checkpoint* resumed) {
   std::set<int64_t> steps;
   metrics_rows_ = 0;
   for (const MetricsRow& row : read_metrics_file(path() + "/metrics.jsonl")) {
+    metrics_->restore(row);
     if (row.is_eval()) continue;
     ++metrics_rows_;
     steps.insert(row.step());

@@ -47,6 +47,34 @@ for state in '{"step": -4}' '{"step": 99999999999999999999}' '{"step": 5, "compl
   [ $? = 2 ] && grep -q 'step-40' hostile || fail "$state: $(cat hostile)"
 done
 
+# What every sink holds after a stop, after a kill (later checkpoints and the final model are not there yet) and where the
+# evaluation of the checkpoint's step is made again, is what it holds of a run that nobody disturbed.
+logged() {
+  sft data.eval=rows.jsonl data.balance.mode=report train.eval_every=2 train.save_every=4 train.max_steps=11 train.keep_checkpoints=9 \
+    'metrics.sinks=[jsonl,csv,tensorboard,wandb,prometheus]' "$@"
+}
+killed() { rm -r "$1/final"; for step in 8 11; do rm -r "$1/checkpoints/step-$step"; done; }
+logged output_dir=undisturbed > /dev/null || fail "all sinks: $?"
+for way in killed again twice; do
+  logged output_dir=$way > /dev/null; killed $way
+  [ $way = killed ] || python3 -c '
+import json, sys
+state = json.load(open(sys.argv[1]))
+del state["hash"], state["evaluated"]
+json.dump(state, open(sys.argv[1], "w"))' $way/checkpoints/step-4/state.json
+  printf half >> "$(ls $way/tensorboard/* | tail -1)"
+  logged output_dir=$way > $way.log 2>&1 || fail "$way: $(cat $way.log)"
+  if [ $way = twice ]; then
+    killed $way
+    logged output_dir=$way > $way.log 2>&1 || fail "$way: $(cat $way.log)"
+  fi
+  python3 "$TEMPER_SOURCE_DIR/tests/e2e/logged.py" undisturbed $way || fail "$way: a sink has another record than that of a run that was not disturbed"
+done
+[ "$(ls undisturbed/tensorboard | wc -l)" = 1 ] || fail "event files of one start"
+logged output_dir=undisturbed | grep -q 'run is complete' && [ "$(ls undisturbed/tensorboard | wc -l)" = 1 ] || fail "a complete run got an event file"
+logged output_dir=twice resume=never > /dev/null && [ "$(ls twice/tensorboard | wc -l)" = 1 ] || fail "a run that starts over keeps the old event files"
+python3 "$TEMPER_SOURCE_DIR/tests/e2e/logged.py" undisturbed twice || fail "a run that starts over"
+
 # Another optimizer has no use for the state of this one.
 cp a/config.yaml before
 sft output_dir=a train.max_steps=40 optimizer.name=lion > /dev/null 2> optimizer

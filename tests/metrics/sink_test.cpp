@@ -331,6 +331,11 @@ TEST_CASE("prometheus has the newest value of every metric") {
   CHECK_FALSE(dir.has("metrics.prom"));
   sink->log(train_row(2, 0.5f));
   CHECK(dir.text("metrics.prom").find("temper_eval") == std::string::npos);
+  sink->truncate_after(1);
+  sink->restore(eval);
+  CHECK_FALSE(dir.has("metrics.prom"));
+  sink->log(train_row(2, 0.5f));
+  CHECK(dir.text("metrics.prom").find("temper_eval_loss" + run + "} 2.5") != std::string::npos);
 }
 
 TEST_CASE("a sink that cannot start ends the run; one that fails later is off after one warning") {

@@ -170,3 +170,52 @@ TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
   CHECK(dir.files() != first);
   CHECK(dir.rows() == std::vector<Json>{{{"loss", "1"}, {"_step", "1"}}});
 }
+
+TEST_CASE("an offline run that was killed has every row, and an evaluation made again once") {
+  const OutputDirectory dir;
+  const auto start = [&dir] { return sinks().find("wandb")({.output_dir = dir.path()}); };
+  const auto summary = [&dir] {
+    std::string found;
+    for (const std::string& record : read_wandb_records(read_file(dir.files()[0])))
+      if (record.find("\x1a") != std::string::npos && wandb_history_step(record) < 0)
+        found += record;
+    return found;
+  };
+  {
+    const auto sink = start();
+    sink->truncate_after(-1);
+    sink->log(row_of(1, "seldom", 8));
+    sink->log(row_of(2, "loss", 0.5));
+    CHECK(dir.rows().size() == 2);  // before the sink is gone
+    sink->log(row_of(2, "eval/loss", 4));
+    CHECK(dir.rows().size() == 2);
+    sink->log(row_of(3, "loss", 0.25));
+  }
+  const std::vector<Json> whole = {{{"seldom", "8"}, {"_step", "1"}},
+                                   {{"loss", "0.5"}, {"eval/loss", "4"}, {"_step", "2"}}};
+  for (int times = 0; times < 2; ++times) {
+    const auto sink = start();
+    sink->truncate_after(2);
+    CHECK(dir.rows() == whole);
+    sink->remove_evaluation(2);
+    CHECK(dir.rows()[1] == Json{{"loss", "0.5"}, {"_step", "2"}});
+    sink->log(row_of(2, "eval/loss", 4));
+    CHECK(dir.rows() == whole);
+    sink->finish();
+    for (const char* name : {"seldom", "loss", "eval/loss"})
+      CHECK(summary().find(name) != std::string::npos);
+  }
+  {
+    const auto sink = start();
+    sink->truncate_after(-1);
+    sink->log(row_of(0, "eval/loss", 4));
+  }
+  const auto sink = start();
+  sink->truncate_after(0);
+  sink->remove_evaluation(0);
+  CHECK(dir.rows().empty());
+  sink->log(row_of(0, "eval/loss", 4));
+  sink->log(row_of(1, "loss", 2));
+  CHECK(dir.rows() ==
+        std::vector<Json>{{{"eval/loss", "4"}, {"_step", "0"}}, {{"loss", "2"}, {"_step", "1"}}});
+}
