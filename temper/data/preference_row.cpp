@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/data/preference_sides.h"
@@ -161,6 +162,7 @@ TokenPath PreferenceRow::path(Side side, bool prompt) const {
 
 std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format, Json row,
                                                  const std::string& where, bool* truncated) {
+  std::string group = group_of(format, row, where);
   rename_columns(row, format.columns, where);
   join_text_parts(row, where);
   const PreferenceSides sides = preference_sides(row, format.unpaired, where);
@@ -188,6 +190,7 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
       if (*path) *truncated |= cut(**path, format.max_length);
   }
   PreferenceRow out = tree_of(chosen ? &*chosen : nullptr, rejected ? &*rejected : nullptr);
+  out.group = std::move(group);
   out.margin = margin;
   if ((chosen && out.supervised(Side::kChosen) == 0) ||
       (rejected && out.supervised(Side::kRejected) == 0))

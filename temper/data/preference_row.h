@@ -26,6 +26,7 @@ struct PreferenceRow {
     bool of(Side side) const { return side == Side::kChosen ? chosen : rejected; }
   };
   std::vector<Segment> segments;  // depth first, each with at least one token
+  std::string group;              // TextFormat::groups' name for the row; empty: none
   double margin = 0;              // by how much chosen should be better, where the row says it
   const RowSet* file = nullptr;   // where the row came from, if a Loader read it
   int64_t row = 0;

@@ -27,6 +27,11 @@ std::vector<std::string> RowGroups::names() const {
   return rules_ ? rules_->names() : std::vector<std::string>();
 }
 
+bool RowGroups::has(const Json& row) const {
+  const Json* const value = rules_ ? nullptr : find_field(row, field_);
+  return rules_ || (value && !value->is_null());
+}
+
 std::string RowGroups::of(const Json& row, const std::string& where) const {
   if (rules_) return rules_->names()[rules_->domain_of(texts_of(row), where)];
   const Json* const value = find_field(row, field_);

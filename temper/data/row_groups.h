@@ -23,6 +23,8 @@ class RowGroups {
   std::string described() const;
   // The groups there are whatever the rows hold, in their order; of a field none.
   std::vector<std::string> names() const;
+  // Whether the row is in a group: rules put every row in one, a field those that have it.
+  bool has(const Json& row) const;
   // The group of a row. Throws DataError that begins with `where`. Thread-safe.
   std::string of(const Json& row, const std::string& where) const;
 

@@ -73,6 +73,7 @@ std::string group_of(const TextFormat& format, const Json& row, const std::strin
   if (!format.groups) return {};
   Json renamed = row;
   rename_columns(renamed, format.columns, where);
+  if (format.ungrouped && !format.groups->has(renamed)) return {};
   return format.groups->of(renamed, where);
 }
 

@@ -36,6 +36,7 @@ struct TextFormat {
   int64_t vocabulary = 0;
   // What groups rows for metrics of their own; null: nothing does.
   std::shared_ptr<const RowGroups> groups;
+  bool ungrouped = false;  // a row without the field that groups rows is in no group, and no error
   // What to do where messages need a template and there is none; a config has a key for it.
   const char* no_chat = "put one there as chat_template.jinja";
 };
@@ -59,7 +60,7 @@ void join_text_parts(Json& row, const std::string& where);
 Json normalized_row(const TextFormat& format, Json row, const std::string& where);
 
 // The name of the group of a row as the file has it, by which data.balance counts it; empty where
-// nothing groups rows. Throws DataError.
+// nothing groups rows, or not this one. Throws DataError.
 std::string group_of(const TextFormat& format, const Json& row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.

@@ -47,6 +47,12 @@ class AttentionProjection : public Strategy {
     for (const int64_t position : pass.forest->position) keys += static_cast<double>(position + 1);
     return keys;
   }
+  Places places(const train::ForwardPass& pass) const override {
+    Places places = Strategy::places(pass);
+    for (const int64_t position : pass.forest->position)
+      places.count.push_back(static_cast<double>(position + 1));
+    return places;
+  }
 
  private:
   std::vector<LayerPair> pairs_;

@@ -27,6 +27,13 @@ double CrossTokenizer::count(const train::ForwardPass& pass) const {
   return static_cast<double>(align(pass)->num_spans());
 }
 
+Strategy::Places CrossTokenizer::places(const train::ForwardPass& pass) const {
+  Places places;
+  for (const int64_t target : align(pass)->student_spans.last)
+    places.token.push_back(pass.row_M.at(static_cast<size_t>(target)));
+  return places;
+}
+
 Strategy::Comparison CrossTokenizer::compare(const Reading& reading) {
   const Alignment& alignment = *align(reading.pass);
   const ops::TeacherHead student = head_at_targets(reading.student, reading.pass);

@@ -15,6 +15,7 @@ class CrossTokenizer : public Strategy {
   explicit CrossTokenizer(const StrategyContext& context);
   Comparison compare(const Reading& reading) override;
   double count(const train::ForwardPass& pass) const override;
+  Places places(const train::ForwardPass& pass) const override;
   std::shared_ptr<const Alignment> align(const train::ForwardPass& pass) const override {
     return bridge_.align(pass);
   }

@@ -26,6 +26,8 @@ double Logit::count(const train::ForwardPass& pass) const {
   return static_cast<double>(pass.num_targets());
 }
 
+Strategy::Places Logit::places(const train::ForwardPass& pass) const { return {pass.row_M}; }
+
 Strategy::Comparison Logit::compare(const Reading& reading) {
   const train::ForwardPass& pass = reading.pass;
   const ops::TeacherHead student = head_at_targets(reading.student, pass);

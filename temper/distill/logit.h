@@ -10,6 +10,7 @@ class Logit : public Strategy {
   explicit Logit(const DistillSection& section);
   Comparison compare(const Reading& reading) override;
   double count(const train::ForwardPass& pass) const override;
+  Places places(const train::ForwardPass& pass) const override;
 
  private:
   ops::DivergenceSpec spec_;

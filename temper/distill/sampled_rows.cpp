@@ -72,7 +72,9 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
     if (!prompt) return {};
     if (mixture.of(state.rows, state.batches) == Completer::kFile) return row;
     ++state.with_eos;  // a completion may end by itself
-    return prompt_only(std::move(prompt->tokens));
+    data::SftRow asked = prompt_only(std::move(prompt->tokens));
+    asked.group = std::move(prompt->group);
+    return asked;
   };
 }
 
@@ -149,26 +151,32 @@ void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first, int64
   seconds_ = group_.all_reduce_max(steady_seconds() - start);
 }
 
-std::vector<train::ForwardPass> SampledRows::evaluation_passes(const data::RowSet& file, size_t set,
-                                                               const std::function<bool()>& stop) {
+SampledRows::Evaluation SampledRows::evaluation(const data::RowSet& file, size_t set,
+                                                const std::function<bool()>& stop) {
   data::PromptFormat format = train::sft_format(config_, policy_);
-  format.groups = nullptr;  // data.balance is of the rows that are trained
+  format.ungrouped = true;  // data.balance is of the rows that are trained
   if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   const int64_t first = kEvaluationKeys + (static_cast<int64_t>(set) << 32);
   std::map<int64_t, std::vector<int32_t>> prompts;
+  std::map<int64_t, std::string> groups;
   for (int64_t r = group_.rank(); r < file.size(); r += group_.size()) {
     bool truncated = false;
     auto row = data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
-    if (row) prompts[first + r] = std::move(row->tokens);
+    if (!row) continue;
+    prompts[first + r] = std::move(row->tokens);
+    groups[first + r] = std::move(row->group);
   }
+  Evaluation out;
   std::vector<data::SftRow> rows;
   for (const auto& [key, c] : sample(student_, prompts, stop)) {
     rows.push_back(prompt_only(prompts.at(key)));
     append(rows.back(), c.tokens);
+    out.groups.push_back(groups.at(key));
   }
   std::vector<train::PackUnit> units;
   for (const data::SftRow& row : rows) units.push_back(train::unit_of(row));
-  return train::plan_passes(units, train::pass_tokens(config_));
+  out.passes = train::plan_passes(units, train::pass_tokens(config_));
+  return out;
 }
 
 void SampledRows::describe(MetricsRow& row) const {

@@ -54,8 +54,11 @@ class SampledRows {
   // same on all ranks, each of which samples its share.
   void complete(std::vector<data::SftRow>& rows, int64_t first, int64_t step);
   // This rank's passes of a set of prompts, completed; fewer where `stop` says so.
-  std::vector<train::ForwardPass> evaluation_passes(const data::RowSet& file, size_t set,
-                                                    const std::function<bool()>& stop);
+  struct Evaluation {
+    std::vector<train::ForwardPass> passes;
+    std::vector<std::string> groups;  // of the passes' units
+  };
+  Evaluation evaluation(const data::RowSet& file, size_t set, const std::function<bool()>& stop);
   // Adds metrics of the last complete().
   void describe(MetricsRow& row) const;
 

@@ -1,5 +1,7 @@
 #include "temper/distill/strategy.h"
 
+#include <numeric>
+
 namespace temper::distill {
 
 std::vector<LayerPair> StrategyContext::pairs() const {
@@ -20,6 +22,12 @@ const std::vector<std::string>& strategy_keys() {
                                              "lambda",
                                              "seq_kd"};
   return keys;
+}
+
+Strategy::Places Strategy::places(const train::ForwardPass& pass) const {
+  std::vector<int64_t> all(static_cast<size_t>(pass.forest->num_tokens()));
+  std::iota(all.begin(), all.end(), 0);
+  return {std::move(all)};
 }
 
 Registry<StrategyEntry>& strategies() {

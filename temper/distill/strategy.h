@@ -49,6 +49,13 @@ class Strategy {
   virtual double count(const train::ForwardPass& pass) const {
     return static_cast<double>(pass.forest->num_tokens());
   }
+  // Where the values of compare() stand: of each, a token of the forest that is in its row, and how
+  // many of count() it is; no counts: 1 each. By default the pass's tokens.
+  struct Places {
+    std::vector<int64_t> token;
+    std::vector<double> count = {};
+  };
+  virtual Places places(const train::ForwardPass& pass) const;
 };
 
 struct StrategyEntry {

@@ -4,12 +4,15 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "temper/base/error.h"
 #include "temper/ops/host.h"
 
 namespace temper::distill {
 namespace {
+
+const std::string kDistillLoss = "distill_loss", kTaskLoss = "task_loss";
 
 std::vector<int64_t> layers_of(const std::vector<LayerPair>& pairs, int64_t LayerPair::* side) {
   std::vector<int64_t> layers;
@@ -126,56 +129,91 @@ train::Loss DistillTask::loss(const train::ForwardPass& pass) {
       loss.terms.push_back(
           {.name = name, .coefficient = coefficient, .value = value, .denominator = denominator});
   };
-  add("distill", "distill_loss", alpha, of_pass.distill, of_pass.distill_count, distill_count_);
-  add("task", "task_loss", 1 - alpha, of_pass.task, of_pass.task_count, std::max(supervised_, 1.0));
+  add("distill", kDistillLoss.c_str(), alpha, of_pass.distill, of_pass.distill_count,
+      distill_count_);
+  add("task", kTaskLoss.c_str(), 1 - alpha, of_pass.task, of_pass.task_count,
+      std::max(supervised_, 1.0));
+  add_group_means(loss.means, pass, of_pass, group_of_row());
   return loss;
+}
+
+void DistillTask::add_group_means(std::vector<train::Mean>& means, const train::ForwardPass& pass,
+                                  const Losses& losses, const train::GroupOfUnit& group_of) const {
+  if (!format_.groups) return;
+  if (losses.distill.numel() > 0) {
+    const Strategy::Places places = strategy_.places(pass);
+    train::add_group_means(means, kDistillLoss, losses.distill, pass.units_of(places.token),
+                           group_of, places.count);
+  }
+  if (losses.task.defined() && losses.task.numel() > 0)
+    train::add_group_means(means, kTaskLoss, losses.task, pass.units_of(pass.row_M), group_of);
+}
+
+// Sets the mixture of the metric, which is a distill_loss, and of the same rows' task_loss.
+void DistillTask::combine(MetricsRow& row, const std::string& metric) const {
+  const std::string in_group = train::group_metric(kDistillLoss, "");
+  const size_t group = metric.find(in_group);
+  if (group == std::string::npos && !metric.ends_with(kDistillLoss)) return;
+  const size_t at = group == std::string::npos ? metric.size() - kDistillLoss.size()
+                                               : metric.find(kDistillLoss, group);
+  const auto named = [&](const std::string& name) {
+    return std::string(metric).replace(at, kDistillLoss.size(), name);
+  };
+  const double alpha = distill_.alpha();
+  row.set(named("loss"), alpha * row.number(metric).value_or(0) +
+                             (1 - alpha) * row.number(named(kTaskLoss)).value_or(0));
 }
 
 void DistillTask::describe_step(MetricsRow& row) {
   SftTask::describe_step(row);
+  const auto values = row.values();
+  for (const auto& [name, value] : values)
+    if (name != kDistillLoss) combine(row, name);
   if (sampler_) sampler_->describe(row);
   if (crosses_) row.set("aligned_fraction", aligned_ / std::max(supervised_, 1.0));
 }
 
-void DistillTask::measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums) {
+void DistillTask::measure(size_t set, const train::ForwardPass& pass,
+                          const train::GroupOfUnit& group_of, train::EvaluationSums& sums) {
   const Losses found = losses(pass, false);
   if (found.distill.numel() > 0)
-    sums.add_mean(set, "distill_loss", train::ordered_sum(found.distill), found.distill_count);
+    sums.add_mean(set, kDistillLoss, train::ordered_sum(found.distill), found.distill_count);
   if (found.task.defined())
-    sums.add_mean(set, "task_loss", train::ordered_sum(found.task), found.task_count);
+    sums.add_mean(set, kTaskLoss, train::ordered_sum(found.task), found.task_count);
+  std::vector<train::Mean> means;
+  add_group_means(means, pass, found, group_of);
+  sums.add_means(set, means);
 }
 
 bool DistillTask::evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop) {
   if (evaluation_.sources().empty()) return false;
   const at::NoGradGuard no_grad;
   train::EvaluationSums sums(train::set_names(evaluation_.sources()));
-  for (size_t set = 0; set < evaluation_.sources().size(); ++set)
-    for (const auto& pass : sampler_->evaluation_passes(evaluation_.set(set), set, stop)) {
+  for (size_t set = 0; set < evaluation_.sources().size(); ++set) {
+    const SampledRows::Evaluation sampled = sampler_->evaluation(evaluation_.set(set), set, stop);
+    const train::GroupOfUnit group_of = [&sampled](int64_t unit) -> const std::string& {
+      return sampled.groups.at(static_cast<size_t>(unit));
+    };
+    for (const train::ForwardPass& pass : sampled.passes) {
       if (stop()) break;
-      measure(set, pass, sums);
+      measure(set, pass, group_of, sums);
       sums.add_total(set, "supervised_tokens", pass.num_targets());
     }
+  }
   if (!sums.reduce(group_, stop())) return false;
   sums.write(row);
   return true;
 }
 
 bool DistillTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  const train::SftEvaluation::Measure both =
+      [this](size_t set, const train::ForwardPass& pass, const train::GroupOfUnit& group_of,
+             train::EvaluationSums& sums) { measure(set, pass, group_of, sums); };
   const bool made =
-      sampler_ ? evaluate_sampled(row, stop)
-               : evaluation_.run(model_, row, stop, messages_,
-                                 [this](size_t set, const train::ForwardPass& pass,
-                                        train::EvaluationSums& sums) { measure(set, pass, sums); });
+      sampler_ ? evaluate_sampled(row, stop) : evaluation_.run(model_, row, stop, messages_, both);
   if (!made) return false;
-  const double alpha = distill_.alpha();
-  const std::string suffix = "distill_loss";
   const auto values = row.values();
-  for (const auto& [name, value] : values) {
-    if (!name.ends_with(suffix)) continue;
-    const std::string set = name.substr(0, name.size() - suffix.size());
-    row.set(set + "loss", alpha * row.number(name).value_or(0) +
-                              (1 - alpha) * row.number(set + "task_loss").value_or(0));
-  }
+  for (const auto& [name, value] : values) combine(row, name);
   return true;
 }
 
@@ -185,6 +223,12 @@ std::vector<MetricInfo> DistillTask::metrics() const {
        "the strategy's divergence or distance between student and teacher", true, "distill"},
       {"task_loss", "", "losses", "negative log-likelihood of the supervised tokens", true,
        "task"}};
+  if (format_.groups)
+    for (const auto& [metric, unit, help] :
+         {std::tuple{"loss", "", "mixture of a group's distill_loss and task_loss"},
+          {"distill_loss", "", "distill_loss of a group's rows"},
+          {"task_loss", "nats", "negative log-likelihood of a group's supervised tokens"}})
+      infos.push_back(train::group_metric_info(metric, unit, help));
   if (crosses_)
     infos.push_back({"aligned_fraction", "", "tokens that the teacher's tokens align with",
                      "share of the supervised tokens in spans that are compared"});

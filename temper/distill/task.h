@@ -41,7 +41,11 @@ class DistillTask : public train::SftTask {
     double distill_count = 0, task_count = 0;
   };
   Losses losses(const train::ForwardPass& pass, bool training);
-  void measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums);
+  void add_group_means(std::vector<train::Mean>& means, const train::ForwardPass& pass,
+                       const Losses& losses, const train::GroupOfUnit& group_of) const;
+  void combine(MetricsRow& row, const std::string& metric) const;
+  void measure(size_t set, const train::ForwardPass& pass, const train::GroupOfUnit& group_of,
+               train::EvaluationSums& sums);
   bool evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop);
 
   const DistillConfig& distill_;

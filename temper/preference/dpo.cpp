@@ -64,9 +64,10 @@ train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass)
                         .denominator = loss_.unpaired ? batch.completions() : batch.chosen});
   // Rewards are of whole completions, ipo's too, but for simpo's, which are of their means.
   const bool of_means = !loss_.reference;
-  add_reward_means(loss, section.beta * (of_means ? ratios.chosen_C : sum_C),
-                   section.beta * (of_means ? ratios.rejected_R : sum_R),
-                   matched(chosen.unit_S, rejected.unit_S));
+  add_means(loss, batch,
+            {section.beta * (of_means ? ratios.chosen_C : sum_C),
+             section.beta * (of_means ? ratios.rejected_R : sum_R), chosen.unit_S, rejected.unit_S},
+            loss_.unpaired);
   const auto count_C = static_cast<double>(logp_C.numel()),
              count_R = static_cast<double>(logp_R.numel());
   if (count_C > 0) loss.means.push_back({"logps/chosen", total(logp_C), count_C});

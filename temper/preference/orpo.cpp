@@ -42,8 +42,8 @@ train::Loss OrpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass
                         .coefficient = lambda,
                         .value = -at::log_sigmoid(odds_P).to(at::kFloat),
                         .denominator = batch.chosen});
-  add_reward_means(loss, lambda * mean_P, lambda * rejected_mean_P,
-                   matched(chosen.unit_S, rejected.unit_S));
+  add_means(loss, batch,
+            {lambda * mean_P, lambda * rejected_mean_P, chosen.unit_S, rejected.unit_S});
   const double pairs = static_cast<double>(chosen.unit_S.size());
   loss.means.push_back({"log_odds_ratio", total(odds_P), pairs});
   loss.means.push_back({"logps/chosen", total(sum_P), pairs});

@@ -10,6 +10,7 @@
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/preference/losses.h"
+#include "temper/train/group_means.h"
 #include "temper/train/opening.h"
 #include "temper/train/row_messages.h"
 
@@ -52,18 +53,34 @@ double total(const at::Tensor& values) {
   return sum;
 }
 
-void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::Tensor& rejected_R,
-                      const Matched& pairs) {
-  const auto mean = [&](const char* name, const at::Tensor& values) {
-    if (values.numel() > 0)
-      loss.means.push_back({name, total(values), static_cast<double>(values.numel())});
+void add_means(train::Loss& loss, const Batch& batch, const PassRewards& rewards, bool unpaired) {
+  const train::GroupOfUnit group_of = [&batch](int64_t row) -> const std::string& {
+    return batch.rows.at(static_cast<size_t>(row)).group;
   };
-  const at::Tensor chosen_P = chosen_C.detach().index_select(0, pairs.chosen_P),
-                   rejected_P = rejected_R.detach().index_select(0, pairs.rejected_P);
-  mean("reward_chosen", chosen_C);
-  mean("reward_rejected", rejected_R);
-  mean("margin", chosen_P - rejected_P);
-  mean("accuracy", chosen_P > rejected_P);
+  const auto mean = [&](const char* name, const at::Tensor& values,
+                        const std::vector<int64_t>& rows) {
+    if (values.numel() == 0) return;
+    loss.means.push_back({name, total(values), static_cast<double>(values.numel())});
+    if (batch.grouped) train::add_group_means(loss.means, name, values, rows, group_of);
+  };
+  const Matched pairs = matched(rewards.chosen_row_C, rewards.rejected_row_R);
+  const at::Tensor chosen_P = rewards.chosen_C.detach().index_select(0, pairs.chosen_P),
+                   rejected_P = rewards.rejected_R.detach().index_select(0, pairs.rejected_P);
+  std::vector<int64_t> paired;  // rows
+  for (int64_t i = 0; i < pairs.chosen_P.numel(); ++i)
+    paired.push_back(
+        rewards.chosen_row_C.at(static_cast<size_t>(pairs.chosen_P.const_data_ptr<int64_t>()[i])));
+  mean("reward_chosen", rewards.chosen_C, rewards.chosen_row_C);
+  mean("reward_rejected", rewards.rejected_R, rewards.rejected_row_R);
+  mean("margin", chosen_P - rejected_P, paired);
+  mean("accuracy", chosen_P > rejected_P, paired);
+  if (!batch.grouped) return;
+  std::vector<int64_t> rows = rewards.chosen_row_C;
+  if (unpaired)
+    rows.insert(rows.end(), rewards.rejected_row_R.begin(), rewards.rejected_row_R.end());
+  at::Tensor sum = at::zeros({std::ssize(rows)}, at::kDouble);
+  for (const train::Term& term : loss.terms) sum = sum + term.coefficient * term.value.detach();
+  train::add_group_means(loss.means, "loss", sum, rows, group_of);
 }
 
 namespace {
@@ -116,12 +133,14 @@ std::string PairTask::work() const {
              train::text_of(loader_.order(), survey_));
 }
 
-ReferenceRows PairTask::all_rows() const {
+ReferenceRows PairTask::all_rows(bool groups) const {
   ReferenceRows rows;
   for (size_t s = 0; s < loader_.order().sources().size(); ++s)
     rows.sets.push_back(&loader_.order().rows_of(s));
   for (const auto& set : eval_rows_) rows.sets.push_back(set.get());
   data::PreferenceFormat format = format_;
+  if (!groups) format.groups = nullptr;
+  format.ungrouped = true;  // data.balance is of the rows that are trained
   if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   rows.read = [format](const data::RowSet& set, int64_t row) {
     bool truncated = false;
@@ -134,6 +153,7 @@ Batch PairTask::batch_of(std::vector<PreferenceRow> rows, bool training) const {
   Batch batch;
   batch.rows = std::move(rows);
   batch.training = training;
+  batch.grouped = format_.groups != nullptr;
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     batch.units.push_back(unit_of(batch.rows[i], static_cast<int64_t>(i), targets_));
     batch.chosen += batch.rows[i].has(Side::kChosen);
@@ -187,7 +207,7 @@ void PairTask::evaluate_batch(size_t set, Batch batch, train::EvaluationSums& su
       sums.add_mean(set, "loss", term.coefficient * train::ordered_sum(term.value, term.weight), 0);
       count = term.denominator;
     }
-    for (const train::Mean& mean : loss.means) sums.add_mean(set, mean.name, mean.sum, mean.count);
+    sums.add_means(set, loss.means);
   }
   sums.add_mean(set, "loss", 0, count);
   sums.add_total(set, "rows", static_cast<int64_t>(batch.rows.size()));
@@ -199,7 +219,7 @@ bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
   if (eval_rows_.empty()) return false;
   const at::NoGradGuard no_grad;
   train::EvaluationSums sums(train::set_names(eval_sources_));
-  const ReferenceRows reader = all_rows();
+  const ReferenceRows reader = all_rows(true);
   const int64_t size = config_.train.batch_size;
   for (size_t set = 0; set < eval_rows_.size(); ++set) {
     const data::RowSet& file = *eval_rows_[set];
@@ -263,7 +283,7 @@ void PairTask::before_update(int64_t step) {
 }
 
 std::vector<MetricInfo> PairTask::metrics() const {
-  return {
+  std::vector<MetricInfo> infos{
       {"accuracy", "", "accuracy", "share of pairs whose chosen completion has the larger reward",
        true, "accuracy"},
       {"margin", "", "rewards", "mean reward of chosen minus that of rejected", true, "margin"},
@@ -273,6 +293,15 @@ std::vector<MetricInfo> PairTask::metrics() const {
       {"log_odds_ratio", "", "log odds ratio", "mean log odds of chosen against rejected"},
       {"kl", "nats", "KL", "KL estimate from mismatched completions (kto)"},
   };
+  if (!format_.groups) return infos;
+  for (const auto& [metric, help] :
+       {std::pair{"loss", "mean loss of a group's rows"},
+        {"accuracy", "share of a group's pairs whose chosen completion has the larger reward"},
+        {"margin", "mean reward of chosen minus that of rejected, of a group's pairs"},
+        {"reward_chosen", "mean reward of a group's chosen completions"},
+        {"reward_rejected", "mean reward of a group's rejected completions"}})
+    infos.push_back(train::group_metric_info(metric, "", help));
+  return infos;
 }
 
 std::vector<std::pair<std::string, std::string>> PairTask::summary() const {

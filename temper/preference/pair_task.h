@@ -27,6 +27,7 @@ struct Batch {
   double chosen = 0, rejected = 0;     // number of rows with that side
   double kl = 0;                       // KTO's estimate
   bool training = false;               // dropout of adapters is on
+  bool grouped = false;                // rows have groups, of which there are metrics
   double completions() const { return chosen + rejected; }
 };
 
@@ -56,8 +57,8 @@ class PairTask : public train::Task {
   virtual void prepare(Batch& /*batch*/, dist::Group* /*group*/) {}
 
   train::PassOptions pass_options(const Batch& batch) const;
-  // Rows and sets, for a reference that is computed before.
-  ReferenceRows all_rows() const;
+  // Rows and sets, for a reference that is computed before, or with their groups for evaluation.
+  ReferenceRows all_rows(bool groups = false) const;
   dist::Group& group() { return group_; }
 
   const PreferenceConfig& config_;
@@ -86,10 +87,17 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
                                  std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary);
 
-// Logs the rewards of a pass's completions: reward_chosen, reward_rejected, and over pairs margin
-// and accuracy (chosen above rejected, ties not).
-void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::Tensor& rejected_R,
-                      const Matched& pairs);
+// The rewards of a pass's completions, and the rows that they are of.
+struct PassRewards {
+  at::Tensor chosen_C, rejected_R;
+  const std::vector<int64_t>& chosen_row_C;
+  const std::vector<int64_t>& rejected_row_R;
+};
+// Logs reward_chosen, reward_rejected, and over pairs margin and accuracy (chosen above rejected,
+// ties not). Of batches whose rows have groups: the same by group, and the terms' sum as loss by
+// group; a term's values are of the rows chosen_row_C, with `unpaired` followed by rejected_row_R.
+void add_means(train::Loss& loss, const Batch& batch, const PassRewards& rewards,
+               bool unpaired = false);
 
 // The sum of float64 values in their order.
 double total(const at::Tensor& values);

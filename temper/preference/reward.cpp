@@ -41,7 +41,7 @@ train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pa
                           .coefficient = centring,
                           .value = (chosen_P + rejected_P).square().to(at::kFloat),
                           .denominator = batch.chosen});
-  add_reward_means(loss, chosen_P, rejected_P, matched(chosen.unit_S, rejected.unit_S));
+  add_means(loss, batch, {chosen_P, rejected_P, chosen.unit_S, rejected.unit_S});
   return loss;
 }
 

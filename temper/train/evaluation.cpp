@@ -29,6 +29,10 @@ void EvaluationSums::add_total(size_t set, const std::string& metric, int64_t co
   for (Sum& s : metrics_[metric]) s.total = true;
 }
 
+void EvaluationSums::add_means(size_t set, std::span<const Mean> means) {
+  for (const Mean& mean : means) add_mean(set, mean.name, mean.sum, mean.count);
+}
+
 // Ranks may have seen other metrics: names are exchanged with the sums.
 bool EvaluationSums::reduce(dist::Group& group, bool stopped) {
   Json mine = {{"stopped", stopped}, {"metrics", Json::array()}};

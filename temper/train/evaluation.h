@@ -12,6 +12,7 @@
 #include "temper/data/row_set.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
+#include "temper/train/loss.h"
 
 namespace temper::train {
 
@@ -29,6 +30,7 @@ class EvaluationSums {
   // A mean is sum / count over everything that was added to it; a total is only added up.
   void add_mean(size_t set, const std::string& metric, double sum, double count);
   void add_total(size_t set, const std::string& metric, int64_t count);
+  void add_means(size_t set, std::span<const Mean> means);
   // Sums over the ranks; false where one of them was stopped. Every rank must call it.
   bool reduce(dist::Group& group, bool stopped);
   void write(MetricsRow& row) const;

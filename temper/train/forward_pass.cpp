@@ -17,6 +17,12 @@ int64_t PackUnit::num_tokens() const {
   return count;
 }
 
+namespace {
+
+constexpr int kUnitShift = 32;  // of a unit's number in nn::DropoutKeys::token
+
+}  // namespace
+
 void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
   std::vector<int64_t> placed;      // [segments] the unit's segments in the forest
   std::vector<int64_t> last_token;  // [segments] last token of each
@@ -30,7 +36,7 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
     last_token.push_back(forest->num_tokens() - 1);
     const int64_t begin = num_targets();
     for (size_t i = 0; i < segment.tokens.size(); ++i) {
-      dropout.token.push_back(unit_of_step << 32 | token_of_unit++);
+      dropout.token.push_back(unit_of_step << kUnitShift | token_of_unit++);
       dropout.row_tokens.push_back(row_tokens);
       if (segment.labels.empty() || segment.labels[i] < 0) continue;
       if (i == 0 && segment.parent < 0) continue;
@@ -42,6 +48,14 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
     scored_row_K.push_back(last_token.back());
     scored_tag_K.push_back(segment.tag);
   }
+}
+
+std::vector<int64_t> ForwardPass::units_of(std::span<const int64_t> tokens) const {
+  std::vector<int64_t> units;
+  for (const int64_t token : tokens)
+    units.push_back(
+        static_cast<int64_t>(dropout.token.at(static_cast<size_t>(token)) >> kUnitShift));
+  return units;
 }
 
 void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step, int adapter) {

@@ -59,6 +59,8 @@ struct ForwardPass {
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
+  // The numbers, as add() was given them, of the units that these tokens of the forest belong to.
+  std::vector<int64_t> units_of(std::span<const int64_t> tokens) const;
   // The tokens that targets and scalars read, as nn::Context::rows.
   std::shared_ptr<const std::vector<int64_t>> rows() const;
   void add(const PackUnit& unit, uint64_t unit_of_step);

@@ -11,11 +11,6 @@
 #include "temper/train/row_messages.h"
 
 namespace temper::train {
-namespace {
-
-const std::string kGroupLoss = "group_loss/";
-
-}  // namespace
 
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   const data::DataSection& section = config.data;
@@ -68,8 +63,6 @@ StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
     plan.tokens += static_cast<double>(row.num_tokens());
     plan.supervised_tokens += static_cast<double>(row.supervised());
     units.push_back(unit_of(row));
-    for (PackUnit::Segment& segment : units.back().segments)
-      if (format_.groups) segment.tag = std::ssize(units) - 1;
   }
   supervised_ = plan.supervised_tokens;
   plan.every_token = counts_every_token();
@@ -86,7 +79,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
                   .dropout = true,
                   .watched = true});
   Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
-  if (format_.groups) add_group_means(pass, out.logp, loss);
+  if (format_.groups)
+    add_group_means(loss.means, "loss", -out.logp.detach(), pass.units_of(pass.row_M),
+                    group_of_row());
   if (z_loss > 0)
     loss.terms.push_back({.name = "z_loss",
                           .coefficient = z_loss,
@@ -95,21 +90,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
   return loss;
 }
 
-// The mean negative log-likelihood of each group's supervised tokens.
-void SftTask::add_group_means(const ForwardPass& pass, const at::Tensor& logp, Loss& loss) const {
-  const at::Tensor values = logp.detach().contiguous();
-  const float* const data = values.const_data_ptr<float>();
-  for (const ForwardPass::Span& span : pass.spans) {
-    double sum = 0;
-    for (int64_t i = span.begin; i < span.end; ++i) sum -= data[i];
-    loss.means.push_back({kGroupLoss + rows_.at(static_cast<size_t>(span.tag)).group, sum,
-                          static_cast<double>(span.end - span.begin)});
-  }
-}
-
 std::vector<MetricInfo> SftTask::metrics() const {
   if (!format_.groups) return {};
-  return {{kGroupLoss + "*", "nats", "loss by group", "mean loss of a group's supervised tokens"}};
+  return {group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
 }
 
 void SftTask::before_update(int64_t step) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
+#include "temper/train/group_means.h"
 #include "temper/train/sft_evaluation.h"
 #include "temper/train/trainer.h"
 
@@ -40,6 +41,12 @@ class SftTask : public Task {
  protected:
   // The step's passes, of these rows.
   StepPlan plan(std::vector<data::SftRow> rows);
+  // The group of a row of the step.
+  GroupOfUnit group_of_row() const {
+    return [this](int64_t row) -> const std::string& {
+      return rows_.at(static_cast<size_t>(row)).group;
+    };
+  }
   // Whether the loss reads more than targets (StepPlan::every_token): the load-balancing loss is of
   // all tokens.
   virtual bool counts_every_token() const { return config_.train.router_aux_loss.has_value(); }
@@ -57,8 +64,6 @@ class SftTask : public Task {
   bool needs_labels_ = true;        // a run whose rows have no labels trains nothing
 
  private:
-  void add_group_means(const ForwardPass& pass, const at::Tensor& logp, Loss& loss) const;
-
   data::RowSurvey survey_;
   data::LoaderState done_;  // the loader's state after the last step
 };

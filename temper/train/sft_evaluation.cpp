@@ -24,7 +24,7 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
       group_(group),
       sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
-  format_.groups = nullptr;  // data.balance is of the rows that are trained
+  format_.ungrouped = true;  // data.balance is of the rows that are trained
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }
@@ -39,10 +39,15 @@ void SftEvaluation::check_rows() const {
 void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                             EvaluationSums& sums) {
   ForwardPass pass;
+  std::vector<std::string> groups;  // of the pass's rows
   const auto flush = [&] {
-    if (pass.forest->num_tokens() > 0) measure(set, pass, sums);
+    const GroupOfUnit group_of = [&groups](int64_t row) -> const std::string& {
+      return groups.at(static_cast<size_t>(row));
+    };
+    if (pass.forest->num_tokens() > 0) measure(set, pass, group_of, sums);
     sums.add_total(set, "supervised_tokens", pass.num_targets());
     pass = ForwardPass();
+    groups.clear();
   };
   const data::RowSet& rows = *sets_[set];
   for (int64_t r = group_.rank(); r < rows.size() && !stop(); r += group_.size()) {
@@ -51,20 +56,29 @@ void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const
         data::read_sft_row(format_, rows.row(r), rows.where(r), &truncated);
     if (!row) continue;
     if (pass.forest->num_tokens() + row->num_computed() > config_.train.micro_batch_tokens) flush();
-    pass.add(unit_of(*row), 0);
+    pass.add(unit_of(*row), groups.size());
+    groups.push_back(row->group);
     sums.add_total(set, "rows", 1);
   }
   flush();
 }
 
+void SftEvaluation::measure_loss(models::CausalLM& model, size_t set, const ForwardPass& pass,
+                                 const GroupOfUnit& groups, EvaluationSums& sums) const {
+  if (pass.target_M.empty()) return;
+  const at::Tensor nll = -token_logp(model, pass, {}).logp;
+  sums.add_mean(set, "loss", ordered_sum(nll), static_cast<double>(pass.num_targets()));
+  if (!format_.groups) return;
+  std::vector<Mean> means;
+  add_group_means(means, "loss", nll, pass.units_of(pass.row_M), groups);
+  sums.add_means(set, means);
+}
+
 bool SftEvaluation::run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
                         Messages& messages, const Measure& measure) {
   if (sets_.empty()) return false;
-  const Measure nll = [&model](size_t set, const ForwardPass& pass, EvaluationSums& sums) {
-    if (!pass.target_M.empty())
-      sums.add_mean(set, "loss", -ordered_sum(token_logp(model, pass, {}).logp),
-                    static_cast<double>(pass.num_targets()));
-  };
+  const Measure nll = [&](size_t set, const ForwardPass& pass, const GroupOfUnit& groups,
+                          EvaluationSums& to) { measure_loss(model, set, pass, groups, to); };
   const at::NoGradGuard no_grad;
   EvaluationSums sums(set_names(sources_));
   for (size_t set = 0; set < sets_.size(); ++set) add_set(set, stop, measure ? measure : nll, sums);

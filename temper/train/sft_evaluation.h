@@ -13,6 +13,7 @@
 #include "temper/train/eval_samples.h"
 #include "temper/train/evaluation.h"
 #include "temper/train/forward_pass.h"
+#include "temper/train/group_means.h"
 #include "temper/train/messages.h"
 
 namespace temper::train {
@@ -28,8 +29,10 @@ class SftEvaluation {
   // Throws DataError where one of the first rows is wrong.
   void check_rows() const;
 
-  // Adds the measurements of a pass over rows of one set, which may have no targets.
-  using Measure = std::function<void(size_t set, const ForwardPass& pass, EvaluationSums& sums)>;
+  // Adds the measurements of a pass over rows of one set, which may have no targets; `groups` names
+  // its rows' groups.
+  using Measure = std::function<void(size_t set, const ForwardPass& pass, const GroupOfUnit& groups,
+                                     EvaluationSums& sums)>;
   // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no
   // sets, or `stop` said so. Every rank must call it.
   bool run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
@@ -39,6 +42,8 @@ class SftEvaluation {
   std::vector<Report::Table> tables() const;
 
  private:
+  void measure_loss(models::CausalLM& model, size_t set, const ForwardPass& pass,
+                    const GroupOfUnit& groups, EvaluationSums& sums) const;
   void add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                EvaluationSums& sums);
   void sample(models::CausalLM& model, int64_t step, Messages& messages);

@@ -69,7 +69,7 @@ run="model.path=model train.max_steps=2 train.batch_size=4 metrics.sinks=[jsonl]
 "$temper" sft $run data.train=rows.jsonl output_dir=plain > log 2>&1 || fail "sft: $(tail -3 log)"
 "$temper" sft $run data.train=rows.jsonl data.balance.mode=report output_dir=report > log 2>&1 || fail "sft: $(tail -3 log)"
 even_reward
-"$temper" grpo $run data.train=prompts.jsonl data.balance.mode=report data.balance.field=kind rl.group_size=2 rl.prompts_per_rollout=4 rollout.max_new_tokens=4 \
+"$temper" grpo $run data.train=prompts.jsonl data.balance.mode=report data.balance.field=kind rl.group_size=2 rl.prompts_per_rollout=4 rollout.max_new_tokens=4 data.eval=prompts.jsonl \
   'rewards=[{name: even, command: [sh, even.sh]}]' output_dir=grpo > log 2>&1 || fail "grpo: $(tail -3 log)"
 python3 - <<'P' || fail "metrics by group: $(tail -1 sft/metrics.jsonl) $(tail -1 grpo/metrics.jsonl)"
 import json
@@ -82,11 +82,76 @@ assert not any(k.startswith("group_") for row in rows("plain") for k in row)
 assert [r["loss"] for r in rows("plain")] == [r["loss"] for r in rows("report")]
 assert any("group_loss/mathematics" in r for r in rows("report")), rows("report")
 for row in rows("grpo"):
-    groups = [v for k, v in row.items() if k.startswith("group_reward/")]
-    assert groups and min(groups) - 1e-6 <= row["reward_mean"] <= max(groups) + 1e-6, row
+    prefix = "eval/" if "eval/rows" in row else ""
+    groups = [v for k, v in row.items() if k.startswith(prefix + "group_reward/")]
+    assert groups and min(groups) - 1e-6 <= row[prefix + "reward_mean"] <= max(groups) + 1e-6, row
+assert "eval/group_reward/a" in rows("grpo")[-1], rows("grpo")[-1]
 P
 grep -q 'loss by group' sft/report.html && grep -q 'reward by group' grpo/report.html || fail "the report has no curves by group"
 grep -q '"rows":"[ab]"' grpo/rollouts/step-1.jsonl || fail "rollouts do not name the group"
+
+# The same of other verbs and of evaluations, whose rows may be in no group; on two ranks, and without a change of any
+# loss.
+python3 - <<'P'
+import json
+for name, fields in ("pairs", ("chosen", "rejected")), ("sided", ("completion", "label")), ("whole", ("completion", None)):
+    for part in "train", "eval":
+        with open(f"{part}_{name}.jsonl", "w") as out:
+            for i in range(12):
+                row = {"prompt": "What is %d + 4?" % i, fields[0]: " it is %d" % i, "kind": "ab"[i % 3 == 0]}
+                if fields[1]: row[fields[1]] = " no, never" if fields[1] == "rejected" else i % 2 == 0
+                if part == "eval" and i == 11: del row["kind"]
+                out.write(json.dumps(row) + "\n")
+P
+"$temper" init --config model/config.json --tokenizer model --seed 8 --output teacher > /dev/null
+by_kind="data.shuffle=false data.balance.mode=report data.balance.field=kind"
+grouped() {  # NAME ROWS VERB ...
+  local name=$1 rows="data.train=train_$2.jsonl data.eval=eval_$2.jsonl" verb=$3
+  shift 3
+  "$temper" $verb $run $rows data.shuffle=false output_dir=$name-plain "$@" > log 2>&1 || fail "$name: $(tail -3 log)"
+  "$temper" $verb $run $rows $by_kind output_dir=$name-one "$@" > log 2>&1 || fail "$name by group: $(tail -3 log)"
+  "$temper" $verb --nproc 2 $run $rows $by_kind output_dir=$name-two "$@" > log 2>&1 || fail "$name on two ranks: $(tail -3 log)"
+}
+grouped sft2 whole sft
+grouped dpo pairs dpo
+grouped kto sided dpo preference.loss=kto
+grouped orpo pairs orpo
+grouped reward pairs reward
+for strategy in logit attention_transfer attention_projection feature_pooling feature_projection on_policy; do
+  grouped $strategy whole distill distill.teacher=teacher distill.strategy=$strategy rollout.max_new_tokens=6 rollout.ignore_eos=true
+done
+python3 - <<'P' || fail "metrics by group of other verbs"
+import json
+rows = lambda run: [json.loads(line) for line in open(run + "/metrics.jsonl")]
+PAIRS = {"group_loss", "group_accuracy", "group_margin", "group_reward_chosen", "group_reward_rejected"}
+DISTILLED = {"group_loss", "group_distill_loss", "group_task_loss"}
+expected = {"dpo": PAIRS, "orpo": PAIRS, "reward": PAIRS, "sft2": {"group_loss"},
+            "kto": {"group_loss", "group_reward_chosen", "group_reward_rejected"}}
+for name in "logit", "attention_transfer", "attention_projection", "feature_pooling", "feature_projection", "on_policy":
+    expected[name] = DISTILLED
+counts = {1: {"a": 2, "b": 2}, 2: {"a": 3, "b": 1}}  # rows in the file's order, four a step
+for name, metrics in expected.items():
+    plain, one, two = (rows(f"{name}-{kind}") for kind in ("plain", "one", "two"))
+    assert [r.get("loss") for r in plain] == [r.get("loss") for r in one], name
+    assert [r.get("eval/loss") for r in plain] == [r.get("eval/loss") for r in one], name
+    assert len(one) == 3 and not any("group_" in k for r in plain for k in r), name
+    for row, ranks in zip(one, two):
+        prefix = "eval/" if "eval/loss" in row else ""
+        groups = {k: v for k, v in row.items() if k.startswith(prefix + "group_")}
+        named = {f"{prefix}{m}/{g}" for m in metrics for g in "ab"}
+        # In kto's second step none of b's completions is a bad one.
+        assert set(groups) == named - ({"group_reward_rejected/b"} if name == "kto" and row["step"] == 2 and not prefix else set()), (name, row)
+        for key, value in groups.items():
+            assert abs(value - ranks[key]) < 1e-5 * max(1, abs(value)), (name, key, value, ranks[key])
+        for metric in metrics if not prefix else ():
+            a, b = (row.get(f"{metric}/{g}", row[f"{metric}/a"]) for g in "ab")
+            whole, n = row[metric.removeprefix("group_")], counts[row["step"]]
+            assert min(a, b) - 1e-6 <= whole <= max(a, b) + 1e-6, (name, metric, row)
+            assert metrics is not PAIRS or abs(whole - (n["a"] * a + n["b"] * b) / 4) < 1e-6, (name, metric, row)
+P
+for chart in 'loss by group' 'margin by group' group_accuracy/a; do grep -q "$chart" dpo-one/report.html || fail "the report of dpo has no $chart"; done
+grep -q 'distill loss by group' logit-one/report.html || fail "the report of distill has no chart by group"
+"$temper" report dpo-one dpo-two --output both.html > /dev/null && grep -q 'group_accuracy/a' both.html || fail "runs are not compared by group"
 
 # rl.difficulty: what is always solved (a) is sampled once, on two ranks and after a resume as well; what is not, again
 # and again.

@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/text/unicode.h"
+#include "temper/train/group_means.h"
 
 namespace temper::rl {
 namespace {
@@ -29,7 +30,7 @@ void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
   row.set("reward_mean", reward_mean);
   row.set("reward_std", reward_std);
   for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
-  for (const auto& [name, mean] : group_means) row.set("group_reward/" + name, mean);
+  for (const auto& [name, mean] : group_means) row.set(train::group_metric("reward", name), mean);
   row.set("completion_length_mean", length_mean);
   row.set("truncated_fraction", truncated);
   if (turns_mean > 0) row.set("turns_mean", turns_mean);
@@ -73,7 +74,7 @@ std::vector<MetricInfo> rl_metrics() {
       {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
       {"prompts_passed_over", "", "prompts passed over",
        "prompts that rl.difficulty passed over while the batch was drawn"},
-      {"group_reward/*", "", "reward by group", "mean reward of a group of rows (data.balance)"},
+      train::group_metric_info("reward", "", "mean reward of a group of rows (data.balance)"),
       {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
       {"entropy", "nats", "entropy", "mean entropy of the policy's next-token distribution", true},
       {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},

@@ -92,7 +92,7 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
         }
         return row;
       });
-  format.groups = nullptr;  // data.balance is of the rows that are trained
+  format.ungrouped = true;  // data.balance is of the rows that are trained
   int64_t key = kEvaluationKeys;
   for (const data::SourceSpec& source :
        data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {

@@ -8,6 +8,7 @@
 #include "temper/rl/rollout/live_episode.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "temper/train/agreed_error.h"
+#include "temper/train/group_means.h"
 
 namespace temper::rl {
 namespace {
@@ -309,6 +310,7 @@ bool SyncSource::evaluate(train::EvaluationSums& sums, const std::function<bool(
       };
       for (const Episode& e : g.episodes) {
         add("reward_mean", e.reward);
+        if (!g.rows.empty()) add(train::group_metric("reward", g.rows), e.reward);
         for (const auto& [name, value] : e.rewards) add("rewards/" + name, value);
         add("completion_length_mean", static_cast<double>(g.sampled_tokens(e)));
         add("truncated_fraction", e.stopped ? 0 : 1);
