@@ -2,13 +2,15 @@
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
 usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage
-float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
+float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4] [--cache-dtype float16] [--rounds 1] [--model large]
+                         [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
 runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
 (-fast, -amx: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
 float32 alone. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
-(Q8_0, Q6_K). --large: the model of 0.3 billion parameters (bench/config_0.3b.json) instead of the one of 29 million.
+(Q8_0, Q6_K). --model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
+bench/layers.py. llama.cpp reads the GGUF that Temper writes.
 llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
 default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
 Hugging Face sample at temperature 1. Machines that do other work at the same time give numbers that mean little; rounds
@@ -22,6 +24,7 @@ import subprocess
 import tempfile
 import time
 
+import layers
 import peers
 
 PROMPT = 64
@@ -45,24 +48,12 @@ for count in (len(rows), 1):
 print("RESULT " + json.dumps(out))
 """
 
-# The model as GGUF, by the gguf package; then llama.cpp's own batches of sequences and its greedy sampler.
+# llama.cpp's own batches of sequences and its greedy sampler.
 LLAMA = r"""
 import json, os, sys, time
-import numpy as np
-import gguf, llama_cpp
-from safetensors.numpy import load_file
-model, rows, path, new, types = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3], int(sys.argv[4]), sys.argv[5].split(",")
+import llama_cpp
+path, rows, new, types = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3]), sys.argv[4].split(",")
 prompt = len(rows[0])
-c = json.load(open(model + "/config.json"))
-w = gguf.GGUFWriter(path, "qwen3")
-w.add_block_count(c["num_hidden_layers"]); w.add_context_length(c["max_position_embeddings"]); w.add_embedding_length(c["hidden_size"])
-w.add_feed_forward_length(c["intermediate_size"]); w.add_head_count(c["num_attention_heads"]); w.add_head_count_kv(c["num_key_value_heads"])
-w.add_key_length(c["head_dim"]); w.add_value_length(c["head_dim"]); w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-w.add_rope_freq_base(c["rope_parameters"]["rope_theta"]); w.add_vocab_size(c["vocab_size"]); w.add_tokenizer_model("no_vocab"); w.add_file_type(0)
-names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, c["num_hidden_layers"])
-for name, value in load_file(model + "/model.safetensors").items():
-    w.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), value.astype(np.float32))
-w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 llama_cpp.llama_backend_init()
 greedy = llama_cpp.llama_sampler_init_greedy()
 def load(kind):
@@ -128,6 +119,10 @@ def temper(model, rows, folder, new, storage, cache, flags=()):
     return out
 
 
+def large():
+    return peers.model(str(peers.ROOT / "models/bench-0.3b"), peers.ROOT / "bench/config_0.3b.json")
+
+
 def prompts(count):
     rng = random.Random(0)
     return [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(count)]
@@ -149,11 +144,10 @@ def main():
     parser.add_argument("--storage", default="float32")
     parser.add_argument("--cache-dtype", default="float32", help="Temper's --cache-dtype; float16 is what llama.cpp keeps keys and values in")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--large", action="store_true", help="0.3 billion parameters")
+    parser.add_argument("--model", choices=["small", "large", *layers.MODELS], default="small", help="29 million parameters, 0.3 billion, or one of bench/layers.py")
     parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     args = parser.parse_args()
     storages = args.storage.split(",")
-    model = peers.model(str(peers.ROOT / "models/bench-0.3b"), peers.ROOT / "bench/config_0.3b.json") if args.large else peers.model()
     rows = prompts(args.sequences)
     many = str(args.sequences)
 
@@ -161,7 +155,10 @@ def main():
         print(f"  {name:26} {rate[many]:12.0f} {rate['1']:14.1f}", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        inputs = f"{folder}/rows.json"
+        model = {"small": peers.model, "large": large}.get(args.model, lambda: layers.make(folder, args.model))()
+        inputs, gguf = f"{folder}/rows.json", f"{folder}/gguf/model-float32.gguf"
+        subprocess.run([peers.TEMPER, "export", "--model", model, "--output", f"{folder}/gguf", "--format", "gguf", "--dtype", "float32"], check=True,
+                       stdout=subprocess.DEVNULL)
         with open(inputs, "w") as f:
             json.dump(rows, f)
         ours, hugging_face, llama = {}, {}, {}
@@ -170,7 +167,7 @@ def main():
             ours = better(ours, {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages})
             if not args.no_hf:
                 hugging_face = better(hugging_face, peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))
-            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new, types))
+            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, gguf, inputs, args.new, types))
     peers_found = {"Hugging Face": ("float32", hugging_face)}
     for storage in storages:
         peers_found[f"llama.cpp {LLAMA_TYPES[storage]}"] = (storage, llama and llama[LLAMA_TYPES[storage]])

@@ -88,4 +88,5 @@ def main():
                 peers.report(f"{name} {kind}".strip(), "transformers", ours, peer)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,8 @@
 usage: bench/qlora.py [--size 1.5b|7b] [--python PATH] [--steps N] [--batch N] [--arithmetic exact|fast|amx]
                       [--compute-dtype float32|bfloat16] [--no-peer] [--recompute]
 
-The models have the shapes of Qwen2.5-1.5B and -7B and random weights, saved in bfloat16 (3 and 15 GB in models/).
+The models are Qwen3's with the widths of Qwen2.5-1.5B and -7B and random weights, saved in bfloat16 (3 and 15 GB in
+models/).
 --arithmetic is Temper's of the embedding and the head, --compute-dtype what bitsandbytes multiplies in. Both sides
 keep their activations; --recompute: both compute them again in the backward pass (gradient checkpointing).
 """
@@ -48,11 +49,11 @@ result(**rates(times.ends, count), losses={"loss": [row["loss"] for row in train
 
 
 def model(size):
-    path = peers.ROOT / "models" / f"qwen2-{size}"
+    path = peers.ROOT / "models" / f"qwen3-{size}"
     if not path.exists():
         config = json.load(open(peers.BENCH / "config.json"))
-        config.update(SHAPES[size], model_type="qwen2", architectures=["Qwen2ForCausalLM"])
-        for key in ("head_dim", "layer_types", "max_window_layers"):
+        config.update(SHAPES[size], head_dim=128)
+        for key in ("layer_types", "max_window_layers"):
             config.pop(key)
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(config, file)

@@ -24,22 +24,6 @@ constexpr double kAllocator = 0.05, kDeviceAllocator = 0.1;
 // cuBLAS. An estimate.
 constexpr int64_t kDeviceContext = int64_t{600} << 20;
 
-// The bytes of one weight of a matrix as ops/weight.h keeps it: int8 has a scale per row, nf4 one
-// per 64 values, mxfp4 one per 32, or per as many of them as divide a row.
-double bytes_of(ops::WeightFormat format, int64_t width) {
-  switch (format) {
-    case ops::WeightFormat::kBFloat16:
-      return 2;
-    case ops::WeightFormat::kInt8:
-      return 1 + 4.0 / static_cast<double>(width);
-    case ops::WeightFormat::kNf4:
-    case ops::WeightFormat::kMxFp4:
-      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(ops::code_of(format), width));
-    default:
-      return 4;
-  }
-}
-
 // The numbers of a tensor on one of the ranks that compute the same rows.
 int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
   if (t.of_expert()) return t.size() / ranks.expert;
@@ -103,6 +87,20 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   if (!t.matrix) return ops::WeightFormat::kFloat32;
   const bool other = t.in_block && (kept.blocks != ops::WeightFormat::kMxFp4 || t.of_expert());
   return other ? kept.blocks.value_or(kept.weights) : kept.weights;
+}
+
+double bytes_of(ops::WeightFormat format, int64_t width) {
+  switch (format) {
+    case ops::WeightFormat::kBFloat16:
+      return 2;
+    case ops::WeightFormat::kInt8:
+      return 1 + 4.0 / static_cast<double>(width);
+    case ops::WeightFormat::kNf4:
+    case ops::WeightFormat::kMxFp4:
+      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(ops::code_of(format), width));
+    default:
+      return 4;
+  }
 }
 
 std::vector<const ModelRole*> samplers(const RunShape& run) {
