@@ -12,8 +12,9 @@ namespace temper::data {
 namespace {
 
 constexpr double kMostMissed = 0.002;
-constexpr size_t kMostCompared = 16;  // of those that share a band
-constexpr size_t kMostRows = 16;      // of a band
+constexpr size_t kMostCompared = 16;   // of those that share a band
+constexpr size_t kMostRows = 16;       // of a band
+constexpr size_t kMostSketched = 512;  // shingles; of longer texts signatures tell more
 
 uint64_t mixed(uint64_t x) {  // SplitMix64
   x += 0x9e3779b97f4a7c15;
@@ -57,7 +58,11 @@ Shingles shingles_of(std::string_view text, int words) {
   return shingles;
 }
 
-double jaccard(const Shingles& a, const Shingles& b) {
+namespace {
+
+// The similarity of two ascending lists, in which a value may stand several times.
+template <class Values>
+double similarity_of(const Values& a, const Values& b) {
   size_t shared = 0;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     shared += a[i] == b[j];
@@ -68,6 +73,19 @@ double jaccard(const Shingles& a, const Shingles& b) {
   const size_t all = a.size() + b.size() - shared;
   return all == 0 ? 0 : static_cast<double>(shared) / static_cast<double>(all);
 }
+
+Sketch sketch_of(const Shingles& shingles) {
+  Sketch sketch;
+  if (shingles.size() > kMostSketched) return sketch;
+  sketch.reserve(shingles.size());
+  // The highest bits, so that they ascend as the shingles do.
+  for (const uint64_t shingle : shingles) sketch.push_back(static_cast<uint16_t>(shingle >> 48));
+  return sketch;
+}
+
+}  // namespace
+
+double jaccard(const Shingles& a, const Shingles& b) { return similarity_of(a, b); }
 
 Signature signature_of(const Shingles& shingles) {
   Signature signature{};
@@ -114,7 +132,7 @@ size_t NearDuplicates::probe(const Signature& signature, size_t band, const Visi
 }
 
 bool NearDuplicates::is_near(const Kept& kept, const Shingles& shingles, const Signature& signature,
-                             double& similarity) const {
+                             const Sketch& sketch, double& similarity) const {
   const auto size = static_cast<double>(shingles.size()),
              other = static_cast<double>(kept.shingles);
   if (std::min(size, other) < threshold_ * std::max(size, other)) return false;
@@ -123,6 +141,8 @@ bool NearDuplicates::is_near(const Kept& kept, const Shingles& shingles, const S
   for (size_t i = 0; i < kSignatureBytes; ++i) agree += signature[i] == kept.signature[i];
   const double bins = std::min({size, other, double{kSignatureBytes}});
   if (static_cast<double>(agree) / kSignatureBytes < threshold_ - 3 / std::sqrt(bins)) return false;
+  if (!sketch.empty() && !kept.sketch.empty() && similarity_of(kept.sketch, sketch) < threshold_)
+    return false;
   similarity = jaccard(shingles_of_(kept.number), shingles);
   return similarity >= threshold_;
 }
@@ -141,18 +161,20 @@ std::optional<NearDuplicates::Match> NearDuplicates::match_or_keep(int64_t numbe
   // The earliest first.
   std::sort(candidates.begin(), candidates.end());
   candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+  Sketch sketch = sketch_of(shingles);
   for (const size_t index : candidates) {
     double similarity = 0;
-    if (is_near(kept_[index], shingles, signature, similarity))
+    if (is_near(kept_[index], shingles, signature, sketch, similarity))
       return Match{kept_[index].number, similarity};
   }
-  keep(number, shingles, signature);
+  keep(number, shingles, signature, std::move(sketch));
   return {};
 }
 
-void NearDuplicates::keep(int64_t number, const Shingles& shingles, const Signature& signature) {
+void NearDuplicates::keep(int64_t number, const Shingles& shingles, const Signature& signature,
+                          Sketch sketch) {
   check(kept_.size() < UINT32_MAX - 1, "more than ", UINT32_MAX, " rows without near duplicates");
-  kept_.push_back({number, static_cast<uint32_t>(shingles.size()), signature});
+  kept_.push_back({number, static_cast<uint32_t>(shingles.size()), signature, std::move(sketch)});
   for (size_t band = 0; band < bands_; ++band) {
     size_t same = 0;
     const size_t slot = probe(signature, band, [&](size_t) { ++same; });

@@ -29,7 +29,12 @@ inline constexpr size_t kSignatureBytes = 128;
 using Signature = std::array<uint8_t, kSignatureBytes>;
 Signature signature_of(const Shingles& shingles);
 
-// Grows by the texts that are kept; takes about 250 bytes for each at a threshold of 0.8.
+// Two bytes of each shingle, ascending: what two texts share of them is at least what they share of
+// the shingles.
+using Sketch = std::vector<uint16_t>;
+
+// Grows by the texts that are kept; takes about 250 bytes for each at a threshold of 0.8, and 2 for
+// each shingle of those that are not long.
 class NearDuplicates {
  public:
   // Gives the shingles of the text that was kept under a number.
@@ -56,13 +61,14 @@ class NearDuplicates {
     int64_t number;
     uint32_t shingles;
     Signature signature;
+    Sketch sketch;  // empty: of a long text
   };
   // Calls `visit` with each slot's text that has this band; gives the empty slot behind them.
   template <class Visit>
   size_t probe(const Signature& signature, size_t band, const Visit& visit) const;
   bool is_near(const Kept& kept, const Shingles& shingles, const Signature& signature,
-               double& similarity) const;
-  void keep(int64_t number, const Shingles& shingles, const Signature& signature);
+               const Sketch& sketch, double& similarity) const;
+  void keep(int64_t number, const Shingles& shingles, const Signature& signature, Sketch sketch);
   void grow();
 
   double threshold_;

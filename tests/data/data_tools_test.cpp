@@ -384,6 +384,24 @@ TEST_CASE("texts from one template take no quadratic time and share bands") {
   CHECK(compared < 3000 * 16 * static_cast<int64_t>(near.bands()));
 }
 
+TEST_CASE("texts that share bands and are not near are told apart without their shingles") {
+  std::mt19937 random(3);
+  std::vector<Shingles> shingles;
+  for (int i = 0; i < 300; ++i) {  // templates of about 20 words, each with words of its own
+    const std::string frame = random_text(random, 14);
+    for (int k = 0; k < 4; ++k) shingles.push_back(shingles_of(frame + random_text(random, 6), 3));
+  }
+  int64_t compared = 0, matched = 0;
+  NearDuplicates near(0.8, [&](int64_t i) {
+    ++compared;
+    return shingles[static_cast<size_t>(i)];
+  });
+  for (size_t i = 0; i < shingles.size(); ++i)
+    matched += near.match_or_keep(static_cast<int64_t>(i), shingles[i], signature_of(shingles[i]))
+                   .has_value();
+  CHECK(compared <= matched + 3);  // two bytes of a shingle seldom agree by chance
+}
+
 TEST_CASE("percentiles and a histogram of lengths") {
   std::vector<int32_t> lengths;
   for (int i = 1; i <= 100; ++i) lengths.push_back(i);
