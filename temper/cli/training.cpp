@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <optional>
 
@@ -124,6 +125,20 @@ void check_memory_limit(const char* verb, const Arguments& arguments, int ranks)
       throw ConfigError(check.finding.message);
 }
 
+// Shows how far data.balance has come with its rows before the first step, and stops there.
+void watch_balancing(data::DataSection& data) {
+  const bool shows = dist::read_environment().rank == 0;
+  data.on_balanced_row = [shows, progress = std::shared_ptr<Progress>(),
+                          read = int64_t{0}](int64_t rows) mutable {
+    if (interrupted()) throw Interrupted();
+    if (shows && !progress) progress = std::make_shared<Progress>("grouped", rows, "");
+    if (progress) progress->advance(1);
+    if (++read < rows) return;
+    progress.reset();
+    read = 0;
+  };
+}
+
 template <class Config>
 int run_training(const Training<Config>& training, const Arguments& arguments) {
   Config config;
@@ -150,6 +165,7 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
+  watch_balancing(config.data);
   const train::RunOutcome outcome = with_plan_of_memory<Config>(training.verb, rest, [&] {
     return training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   });

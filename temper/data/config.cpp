@@ -141,6 +141,7 @@ std::shared_ptr<const RowBalance> balance_of(const DataSection& section, uint64_
     balance->targets.push_back(parse_shares(name + "=" + share, balance->where).at(0));
   balance->seed = seed;
   balance->columns = section.columns;
+  balance->on_row = section.on_balanced_row;
   return balance;
 }
 

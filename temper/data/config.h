@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ struct DataSection {
   std::optional<std::string> template_date;               // as in template_date.h; null: begun
   // No key: when the run began, on all its ranks and after every resume; empty: now.
   std::string begun;
+  // No key: RowBalance::on_row.
+  std::function<void(int64_t rows)> on_balanced_row = {};
   void fields(Fields& f);
 
   // What every reader of rows takes from the section.

@@ -163,7 +163,10 @@ void RowSet::balance(const RowBalance& how) {
         rename_columns(row, how.columns, where(i));
         return by.of(row, where(i));
       },
-      [&](int64_t i, const std::string& name) { counter.add(name, where(i)); });
+      [&](int64_t i, const std::string& name) {
+        if (how.on_row) how.on_row(size_);
+        counter.add(name, where(i));
+      });
   GroupedRows rows = counter.take();
   set_shares(rows.groups, how.targets, how.where);
   data::balance(rows.groups, how.mode);

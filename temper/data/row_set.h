@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,9 @@ struct RowBalance {
   uint64_t seed = 0;
   std::map<std::string, std::string> columns;  // renames before rows are grouped
   std::string where;                           // begins the message of a ConfigError
+  // Called for each row that is read, with their number; what it throws ends the reading. Empty:
+  // nothing is called.
+  std::function<void(int64_t rows)> on_row = {};
 };
 
 struct SourceSpec {

@@ -19,9 +19,9 @@ MetricInfo group_metric_info(const std::string& metric, const std::string& unit,
   return {group_metric(metric, "*"), unit, std::move(title), help};
 }
 
-void add_group_means(std::vector<Mean>& means, const std::string& metric,
-                     const at::Tensor& value_V, std::span<const int64_t> unit_V,
-                     const GroupOfUnit& group_of, std::span<const double> count_V) {
+void add_group_means(std::vector<Mean>& means, const std::string& metric, const at::Tensor& value_V,
+                     std::span<const int64_t> unit_V, const GroupOfUnit& group_of,
+                     std::span<const double> count_V) {
   check(value_V.numel() == std::ssize(unit_V), metric, " by group: ", value_V.numel(),
         " values for ", unit_V.size(), " units");
   const at::Tensor values = value_V.detach().to(at::kDouble).contiguous();

@@ -24,8 +24,8 @@ using GroupOfUnit = std::function<const std::string&(int64_t unit)>;
 
 // Adds the groups' means of a metric: value i, float32 or float64, is of the unit unit_V[i] and
 // counts count_V[i] times (empty: once each).
-void add_group_means(std::vector<Mean>& means, const std::string& metric,
-                     const at::Tensor& value_V, std::span<const int64_t> unit_V,
-                     const GroupOfUnit& group_of, std::span<const double> count_V = {});
+void add_group_means(std::vector<Mean>& means, const std::string& metric, const at::Tensor& value_V,
+                     std::span<const int64_t> unit_V, const GroupOfUnit& group_of,
+                     std::span<const double> count_V = {});
 
 }  // namespace temper::train

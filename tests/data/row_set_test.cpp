@@ -184,3 +184,17 @@ TEST_CASE("data.validation_fraction makes an evaluation set of what is not train
   CHECK(evaluation_sources(section, 1)[1].name == "validation/a");
   CHECK(evaluation_sources(section, 1)[2].name == "validation/" + folder.path + "/b.jsonl");
 }
+
+TEST_CASE("rows that data.balance reads are counted, and reading ends where that throws") {
+  const Folder folder;
+  DataSection section;
+  section.train = {{.path = folder.write("a.jsonl", "{\"k\": 1}\n{\"k\": 2}\n{\"k\": 1}\n")}};
+  section.balance.mode = BalanceSection::Mode::kUnder;
+  section.balance.field = "k";
+  std::vector<int64_t> of;
+  section.on_balanced_row = [&of](int64_t rows) { of.push_back(rows); };
+  CHECK(RowSet(training_sources(section, 1)[0]).size() == 2);
+  CHECK(of == std::vector<int64_t>{3, 3, 3});
+  section.on_balanced_row = [](int64_t) { throw RunError("stopped"); };
+  CHECK_THROWS_AS(RowSet(training_sources(section, 1)[0]), RunError);
+}
