@@ -21,6 +21,7 @@
 #include "temper/models/save.h"
 #include "temper/models/stream.h"
 #include "temper/models/tensors.h"
+#include "temper/ops/backend.h"
 #include "temper/train/optimizer.h"
 #include "temper/train/parameters.h"
 #include "tests/models/golden.h"
@@ -60,6 +61,12 @@ struct Case {
   std::unique_ptr<models::CausalLM> model;
 };
 
+// How far a gradient may be from the reference's, relative to its largest number. The order of
+// ATen's sums, in which both differ, is another one on each kind of processor.
+double rounding() {
+  return &ops::default_cpu_backend() == &ops::native_backend() ? 2e-5 : 1e-4;
+}
+
 }  // namespace
 
 TEST_CASE("log-probabilities and gradients through adapters of every kind are PEFT's") {
@@ -83,7 +90,7 @@ TEST_CASE("log-probabilities and gradients through adapters of every kind are PE
       const at::Tensor expected = of.tensor("grad." + p.name), found = p.parameter->value().grad();
       REQUIRE(found.defined());
       CHECK(difference(found, expected) <
-            2e-5 * std::max(0.1, expected.abs().max().item<double>()));
+            rounding() * std::max(0.1, expected.abs().max().item<double>()));
     }
     CHECK(left.empty());
   }
