@@ -91,7 +91,7 @@ std::string bfloat16_products(kernels::Bfloat16Products found, const char* name)
     case kernels::Bfloat16Products::kNoInstruction:
       break;
   }
-  return str("float32, the same bits: this CPU or build has no ", name);
+  return str("float32, the same bits: this CPU, system or build has no ", name);
 }
 
 // Where quantized weights are kept for the next start.

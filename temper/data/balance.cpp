@@ -8,6 +8,7 @@
 #include "temper/data/apportion.h"
 #include "temper/data/row_file.h"
 #include "temper/data/row_texts.h"
+#include "temper/text/unicode.h"
 
 namespace temper::data {
 namespace {
@@ -30,7 +31,8 @@ std::vector<std::string> group_names(const std::vector<BalanceGroup>& groups) {
 std::string shown_names(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i ? ", " : "") + printable_line(names[i]);
   return names.size() > kShown ? str(text, " and ", names.size() - kShown, " more") : text;
 }
 

@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/text/unicode.h"
 
 namespace temper::data {
 
 std::string field_names(const Json& row) {
   std::string out;
-  for (const auto& [name, value] : row.items()) out += (out.empty() ? "" : ", ") + name;
+  for (const auto& [name, value] : row.items())
+    out += (out.empty() ? "" : ", ") + printable_line(name);
   return "[" + out + "]";
 }
 

@@ -57,8 +57,10 @@ bool Mixture::uses(Completer completer) const {
 }
 
 data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
-                                                      const train::Policy& policy) {
-  const data::SftFormat format = train::sft_format(config, policy);
+                                                      const train::Policy& policy,
+                                                      bool evaluation) {
+  data::SftFormat format = train::sft_format(config, policy);
+  format.ungrouped = evaluation;  // data.balance is of the rows that are trained
   return [format, read_row = data::sft_reader(format), prompts = data::prompt_reader(format),
           mixture = Mixture(config)](const data::RowOrder::Drawn& drawn,
                                      data::LoaderState& state) -> std::optional<data::SftRow> {

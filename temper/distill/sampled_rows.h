@@ -41,8 +41,10 @@ class Mixture {
 };
 
 // Reads prompts, without a supervised token, and rows whose completion is the file's as SFT does.
+// `evaluation`: of rows that data.balance does not group unless they have its field.
 data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
-                                                      const train::Policy& policy);
+                                                      const train::Policy& policy,
+                                                      bool evaluation = false);
 
 class SampledRows {
  public:

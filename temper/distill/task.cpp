@@ -152,10 +152,16 @@ void DistillTask::add_group_means(std::vector<train::Mean>& means, const train::
 // Sets the mixture of the metric, which is a distill_loss, and of the same rows' task_loss.
 void DistillTask::combine(MetricsRow& row, const std::string& metric) const {
   const std::string in_group = train::group_metric(kDistillLoss, "");
-  const size_t group = metric.find(in_group);
-  if (group == std::string::npos && !metric.ends_with(kDistillLoss)) return;
-  const size_t at = group == std::string::npos ? metric.size() - kDistillLoss.size()
-                                               : metric.find(kDistillLoss, group);
+  std::vector<std::string> prefixes{"", "eval/"};
+  for (const std::string& set : train::set_names(evaluation_.sources()))
+    prefixes.push_back("eval/" + set + "/");
+  size_t at = std::string::npos;
+  for (const std::string& prefix : prefixes)
+    if (metric == prefix + kDistillLoss)
+      at = prefix.size();
+    else if (metric.starts_with(prefix + in_group))
+      at = prefix.size() + in_group.find(kDistillLoss);
+  if (at == std::string::npos) return;
   const auto named = [&](const std::string& name) {
     return std::string(metric).replace(at, kDistillLoss.size(), name);
   };

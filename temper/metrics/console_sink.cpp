@@ -101,10 +101,11 @@ class ConsoleSink : public Sink {
     for (const MetricInfo& info : options_.metrics)
       for (const auto& [name, value] : row.values()) {
         if (!info.console || find_metric(options_.metrics, name) != &info) continue;
-        const std::string text = value_text(value, info.unit);
+        const std::string text = printable_line(value_text(value, info.unit));
         // A rate says what it is by its unit.
-        texts.push_back("  " + (info.unit.ends_with("/s") ? text + " " + info.unit
-                                                          : metric_label(info, name) + " " + text));
+        texts.push_back("  " + (info.unit.ends_with("/s")
+                                    ? text + " " + info.unit
+                                    : printable_line(metric_label(info, name)) + " " + text));
       }
     return texts;
   }
@@ -114,7 +115,8 @@ class ConsoleSink : public Sink {
     for (const auto& [name, value] : row.values()) {
       if (name == "step") continue;
       const MetricInfo* info = find_evaluated_metric(options_.metrics, name);
-      text += "  " + name + " " + value_text(value, info ? info->unit : "");
+      text += "  " + printable_line(name) + " " +
+              printable_line(value_text(value, info ? info->unit : ""));
     }
     return text;
   }

@@ -27,11 +27,14 @@ double wall_time() {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// The event files of a directory. Readers take them together, in the order of their names.
+// The event files of a directory. Readers take them together, in the order of their names. Without
+// what a crash left of a file that was being replaced.
 std::vector<std::string> event_files(const std::string& directory) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory))
-    if (entry.path().filename().string().starts_with(kPrefix)) files.push_back(entry.path());
+    if (const std::string name = entry.path().filename();
+        name.starts_with(kPrefix) && name.find(".tmp-") == std::string::npos)
+      files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
 }

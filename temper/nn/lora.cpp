@@ -18,7 +18,11 @@ ops::LinearOperand without_bias(const Parameter& weight) { return {weight.weight
 
 // Rows of a frozen weight as products see them.
 ops::RowsOf rows_of(const Parameter& base) {
-  return [values = ops::read(base.stored()).detach()](int64_t first, int64_t count) {
+  const ops::Weight weight = base.stored();
+  at::Tensor read = ops::read(weight).detach();
+  if (weight.quantized && weight.arithmetic == ops::Arithmetic::kAmx)
+    read = read.to(at::kBFloat16).to(at::kFloat);
+  return [values = std::move(read)](int64_t first, int64_t count) {
     return values.narrow(0, first, count);
   };
 }

@@ -186,13 +186,19 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
   } catch (const Error&) {
     // The check of the reward says so.
   }
-  const auto read = data::prompt_reader(rl::prompt_format(config, checks.policy));
+  const auto reader = [&](bool ungrouped) -> data::Loader<data::PromptRow>::Read {
+    data::PromptFormat format = rl::prompt_format(config, checks.policy);
+    format.ungrouped = ungrouped;
+    return [&set, read = data::prompt_reader(format)](const data::RowOrder::Drawn& drawn,
+                                                      data::LoaderState& state) {
+      std::optional<data::PromptRow> row = read(drawn, state);
+      if (row && set) set->check_row(*row->fields, row->where);
+      return row;
+    };
+  };
+  // data.balance is of the rows that are trained.
   auto rows = checks.rows<data::PromptRow>(
-      [&](const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
-        std::optional<data::PromptRow> row = read(drawn, state);
-        if (row && set) set->check_row(*row->fields, row->where);
-        return row;
-      },
+      reader(false), reader(true),
       [](const data::PromptRow& row) {
         const auto tokens = static_cast<int64_t>(row.tokens.size());
         return RowSize{tokens, 0, tokens};

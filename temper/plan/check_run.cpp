@@ -39,11 +39,19 @@ int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& 
 
 template <class Row, class SizeOf>
 std::optional<RunChecks::Rows> train_rows(RunChecks& checks, typename data::Loader<Row>::Read read,
+                                          typename data::Loader<Row>::Read read_evaluation,
                                           const SizeOf& size_of) {
-  auto rows = checks.rows<Row>(std::move(read), size_of,
+  auto rows = checks.rows<Row>(std::move(read), std::move(read_evaluation), size_of,
                                loader_options(checks.config, checks.config.train.batch_size), true);
   if (rows) shape_passes(checks, *rows);
   return rows;
+}
+
+// The format of evaluation rows: data.balance is of the rows that are trained.
+template <class Format>
+Format of_evaluation(Format format) {
+  format.ungrouped = true;
+  return format;
 }
 
 void skip_rows(RunChecks& checks, const std::vector<const char*>& others) {
@@ -79,8 +87,9 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
 
 void check_run(RunChecks& checks, train::SftConfig& config) {
   if (!checks.model()) return skip_rows(checks, {});
+  const data::SftFormat format = train::sft_format(config, checks.policy);
   const auto rows = train_rows<data::SftRow>(
-      checks, data::sft_reader(train::sft_format(config, checks.policy)), size_of_sft_row);
+      checks, data::sft_reader(format), data::sft_reader(of_evaluation(format)), size_of_sft_row);
   checks.finish(steps_of(checks, rows));
 }
 
@@ -104,11 +113,11 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
     const auto supervised = static_cast<int64_t>(preference::supervised(unit));
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };
-  const auto rows = train_rows<data::PreferenceRow>(
-      checks,
-      data::preference_reader(preference::format_of(
-          config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size)),
-      size);
+  const data::PreferenceFormat format = preference::format_of(
+      config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size);
+  const auto rows =
+      train_rows<data::PreferenceRow>(checks, data::preference_reader(format),
+                                      data::preference_reader(of_evaluation(format)), size);
   if (reference) checks.add_reference(p.reference_model, p.reference == Choice::kAdapterOff);
   checks.finish(steps_of(checks, rows));
 }
@@ -120,6 +129,8 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
       checks,
       config.samples() ? distill::prompt_or_row_reader(config, checks.policy)
                        : data::sft_reader(train::sft_format(run, checks.policy)),
+      config.samples() ? distill::prompt_or_row_reader(config, checks.policy, true)
+                       : data::sft_reader(of_evaluation(train::sft_format(run, checks.policy))),
       [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it

@@ -53,7 +53,8 @@ class RunChecks {
     int64_t longest_prompt = 0;  // of both files, tokens
   };
   template <class Row, class SizeOf>
-  std::optional<Rows> rows(typename data::Loader<Row>::Read read, const SizeOf& size_of,
+  std::optional<Rows> rows(typename data::Loader<Row>::Read read,
+                           typename data::Loader<Row>::Read read_evaluation, const SizeOf& size_of,
                            data::LoaderOptions options, bool supervised);
 
   // "rollout", once shape.sampling says what is sampled, and by whom; completes it by the limit of
@@ -100,17 +101,19 @@ class RunChecks {
 
 template <class Row, class SizeOf>
 std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read read,
+                                               typename data::Loader<Row>::Read read_evaluation,
                                                const SizeOf& size_of, data::LoaderOptions loader,
                                                bool supervised) {
-  const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how) {
+  const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how,
+                           const typename data::Loader<Row>::Read& reader) {
     Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
-    found.sizes = measure_rows<Row>(*found.order, read, size_of);
+    found.sizes = measure_rows<Row>(*found.order, reader, size_of);
     return found;
   };
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   std::optional<Rows> train;
   list.run("data.train", [&] {
-    train = measure(data::training_sources(config.data, seed), loader);
+    train = measure(data::training_sources(config.data, seed), loader, read);
     const int64_t steps = config.train.max_steps.value_or(
         train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
     return describe("data.train", train->sizes, steps);
@@ -123,7 +126,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
   std::optional<Rows> eval;
   if (!held_out.empty()) {
     list.run("data.eval", [&] {
-      eval = measure(std::move(held_out), {});
+      eval = measure(std::move(held_out), {}, read_evaluation);
       return describe("data.eval", eval->sizes, 0);
     });
     if (train && eval)

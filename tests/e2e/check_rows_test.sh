@@ -110,6 +110,8 @@ grouped() {  # NAME ROWS VERB ...
   shift 3
   "$temper" $verb $run $rows data.shuffle=false output_dir=$name-plain "$@" > log 2>&1 || fail "$name: $(tail -3 log)"
   "$temper" $verb $run $rows $by_kind output_dir=$name-one "$@" > log 2>&1 || fail "$name by group: $(tail -3 log)"
+  "$temper" check $verb $run $rows $by_kind output_dir=$name-checked "$@" > log 2>&1
+  grep -q '^pass  *data.eval' log || fail "check $name, evaluation rows in no group: $(grep data.eval log)"
   "$temper" $verb --nproc 2 $run $rows $by_kind output_dir=$name-two "$@" > log 2>&1 || fail "$name on two ranks: $(tail -3 log)"
 }
 grouped sft2 whole sft

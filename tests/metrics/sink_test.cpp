@@ -189,14 +189,16 @@ TEST_CASE("the console shows what is declared, in that order") {
   MetricsRow row(1);
   for (const char* name : {"a", "quiet", "rewards/x", "rewards/y", "unknown"}) row.set(name, 0.25);
   row.set("b", 7);
+  row.set("rewards/\x1b[2J\nz", 1.5);  // names of rows' groups are others' text
   sink->log(row);
   MetricsRow eval(1);
   eval.set("eval/b", 1234567);
   eval.set("eval/rows", 30);
+  eval.set("eval/rewards/\x1b[2J\nz", 1.5);
   sink->log(eval);
   CHECK(out.str() ==
-        "step 1  length 7  x 0.2500  y 0.2500  a 0.2500\n"
-        "step 1  eval/b 1,234,567  eval/rows 30\n");
+        "step 1  length 7  x 0.2500  y 0.2500  \\x1b[2J\\nz 1.500  a 0.2500\n"
+        "step 1  eval/b 1,234,567  eval/rows 30  eval/rewards/\\x1b[2J\\nz 1.500\n");
 }
 
 TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {

@@ -63,9 +63,7 @@ struct Case {
 
 // How far a gradient may be from the reference's, relative to its largest number. The order of
 // ATen's sums, in which both differ, is another one on each kind of processor.
-double rounding() {
-  return &ops::default_cpu_backend() == &ops::native_backend() ? 2e-5 : 1e-4;
-}
+double rounding() { return &ops::default_cpu_backend() == &ops::native_backend() ? 2e-5 : 1e-4; }
 
 }  // namespace
 

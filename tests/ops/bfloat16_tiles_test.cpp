@@ -36,8 +36,8 @@ float tile_sum(const uint32_t* a, const uint32_t* b, float c) {
 // The values of a pair one after the other, as VDPBF16PS adds them.
 float one_chain(const uint32_t* a, const uint32_t* b, float c) {
   for (int64_t p = 0; p < kMatrixPairs; ++p)
-    c = without_denormal(std::fma(
-        low(a[p]), low(b[p * 32]), without_denormal(std::fma(high(a[p]), high(b[p * 32]), c))));
+    c = without_denormal(std::fma(low(a[p]), low(b[p * 32]),
+                                  without_denormal(std::fma(high(a[p]), high(b[p * 32]), c))));
   return c;
 }
 float with_denormals(const uint32_t* a, const uint32_t* b, float c) {
@@ -52,8 +52,8 @@ float with_denormals(const uint32_t* a, const uint32_t* b, float c) {
 }
 
 template <float (*kSum)(const uint32_t*, const uint32_t*, float)>
-void product(int64_t row_tiles, int64_t blocks, const uint32_t* a, int64_t a_rows, const uint32_t* b,
-             float* c, int64_t c_row, bool from_c) {
+void product(int64_t row_tiles, int64_t blocks, const uint32_t* a, int64_t a_rows,
+             const uint32_t* b, float* c, int64_t c_row, bool from_c) {
   CHECK(started);
   for (int64_t i = 0; i < 16 * row_tiles; ++i)
     for (int64_t j = 0; j < 32; ++j) {

@@ -25,10 +25,9 @@ inline std::vector<float> block_sums(int64_t m, int64_t n, int64_t k, MatrixView
       for (int64_t k0 = 0; k0 < k; k0 += 32) {
         float chain[2] = {0, 0};
         for (int64_t p = k0; p < std::min(k, k0 + 32); ++p)
-          chain[p % 2] =
-              without_denormal(std::fma(as_read(a.data[i * a.row_stride + p * a.col_stride]),
-                                        as_read(b.data[p * b.row_stride + j * b.col_stride]),
-                                        chain[p % 2]));
+          chain[p % 2] = without_denormal(
+              std::fma(as_read(a.data[i * a.row_stride + p * a.col_stride]),
+                       as_read(b.data[p * b.row_stride + j * b.col_stride]), chain[p % 2]));
         sum = without_denormal(sum + without_denormal(chain[0] + chain[1]));
       }
       if (bias) sum = without_denormal(sum + without_denormal(bias[j]));

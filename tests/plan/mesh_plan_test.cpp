@@ -89,7 +89,8 @@ TEST_CASE("under an adapter its gradients travel, and the frozen weights are gat
   CHECK(cost_of(run, {.data = 2}, machine(2), 0).data_bytes == doctest::Approx(4 * 36));
   CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).fsdp_bytes ==
         doctest::Approx(0.5 * (2 * kUnitBytes + 4 * 36)));
-  // The blocks' 64 weights in int8, with a scale for each of 16 rows; embedding and head in float32.
+  // The blocks' 64 weights in int8, with a scale for each of 16 rows; embedding and head in
+  // float32.
   run.policy.storage.blocks = ops::WeightFormat::kInt8;
   CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).fsdp_bytes ==
         doctest::Approx(0.5 * (2 * (4 * 80 + 64 + 4 * 16) + 4 * 36)));

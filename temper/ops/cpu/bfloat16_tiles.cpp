@@ -136,10 +136,10 @@ void multiply_by_matrices(const MatrixInstructions& instructions, int64_t rows, 
                                     panel + i * kBlockDepth * kSide,
                                     scratch.right + i * kMatrixPairs * kSide);
         for (int64_t i = 0; i < rows; i += kSide)
-          multiply_tiles(instructions, std::min(kSide, rows - i), std::min(kSide, columns - j),
-                         blocks, scratch.left + i / kMatrixSide * row_pairs + k1 / kBlockDepth * kMatrixTile,
-                         row_pairs, scratch.right,
-                         c + i * ldc + j, ldc, accumulate || k0 + k1 > 0);
+          multiply_tiles(
+              instructions, std::min(kSide, rows - i), std::min(kSide, columns - j), blocks,
+              scratch.left + i / kMatrixSide * row_pairs + k1 / kBlockDepth * kMatrixTile,
+              row_pairs, scratch.right, c + i * ldc + j, ldc, accumulate || k0 + k1 > 0);
       }
   }
   instructions.stop();

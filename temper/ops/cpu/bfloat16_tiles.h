@@ -13,9 +13,9 @@ namespace temper::kernels {
 constexpr int64_t kMatrixSide = 16, kMatrixPairs = kBlockDepth / 2,
                   kMatrixTile = kMatrixSide * kMatrixPairs;
 
-// a[rows, depth], rounded to bfloat16 -> tiles [ceil(rows / 16), ceil(depth / 32)] of pairs [16, 16]
-// as those of pack_pairs (bfloat16_dot.h). What is missing after depth is -0, which changes no sum;
-// rows that are missing have any values.
+// a[rows, depth], rounded to bfloat16 -> tiles [ceil(rows / 16), ceil(depth / 32)] of pairs [16,
+// 16] as those of pack_pairs (bfloat16_dot.h). What is missing after depth is -0, which changes no
+// sum; rows that are missing have any values.
 void pack_tiles(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* tiles);
 
 struct MatrixInstructions {
@@ -27,7 +27,8 @@ struct MatrixInstructions {
   // pairs [16 * blocks, 32]. Starts from 0, or from c if from_c.
   void (*product)(int64_t row_tiles, int64_t blocks, const uint32_t* a, int64_t a_rows,
                   const uint32_t* b, float* c, int64_t c_row, bool from_c);
-  // Pairs [16, 32] of a panel's block: bfloat16 [depth, 32], depth at most 32; what is missing is 0.
+  // Pairs [16, 32] of a panel's block: bfloat16 [depth, 32], depth at most 32; what is missing is
+  // 0.
   void (*pair_columns)(int64_t depth, const BFloat16Bits* panel, uint32_t* pairs);
 };
 extern const MatrixInstructions kAmx;
@@ -42,9 +43,9 @@ struct MatrixScratch {
   uint32_t* right;            // room for kMatrixRight pairs
   const float* of = nullptr;  // the first value of the rows that `left` holds whole; null: none
 };
-constexpr int64_t kMatrixRows = 256;          // at most, of one call
-constexpr int64_t kMatrixLeft = 256 * 1024;   // 1 MiB, of the second-level cache
-constexpr int64_t kMatrixRight = 8 * 1024;    // 32 KiB, of the first-level cache
+constexpr int64_t kMatrixRows = 256;         // at most, of one call
+constexpr int64_t kMatrixLeft = 256 * 1024;  // 1 MiB, of the second-level cache
+constexpr int64_t kMatrixRight = 8 * 1024;   // 32 KiB, of the first-level cache
 constexpr int64_t kMatrixDepth = kMatrixRight / (kMatrixPairs * 2 * kMatrixSide) * kBlockDepth;
 
 // The right-hand side: right(j, k0, depth) points to bfloat16 [depth, 32], columns [j, j + 32) of

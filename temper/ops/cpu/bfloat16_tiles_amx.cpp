@@ -34,6 +34,7 @@ void product(int64_t row_tiles, int64_t blocks, const uint32_t* a, int64_t a_row
   const int64_t to_bytes = c_row * 4;
   const bool both = row_tiles == 2;
   float* lower = c + kMatrixSide * c_row;
+  asm volatile("" : : : "memory");  // the intrinsics do not say that they read memory
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

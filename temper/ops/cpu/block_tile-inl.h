@@ -24,8 +24,8 @@ constexpr int kBlockTileRows = kPanel == 32 ? 5 : 3;
 // c[kRows, kPanel] = its values if from_c, else 0, plus a b for `depth` values of k, which begin a
 // block. a is rounded; row i of it is at a + i * a_row, its k-th value a_k floats further.
 template <class B, int kRows>
-HWY_NOINLINE void block_tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k,
-                             const B* b, float* c, int64_t c_row, bool from_c) {
+HWY_NOINLINE void block_tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k, const B* b,
+                             float* c, int64_t c_row, bool from_c) {
 #if TEMPER_HAS_FMA
   const D d;
   constexpr int kVectors = kPanel / kLanes;
@@ -81,8 +81,8 @@ HWY_NOINLINE void block_tile(int64_t depth, const float* a, int64_t a_row, int64
 }
 
 template <class B, int kRows = kBlockTileRows>
-void block_tile_of(int rows, int64_t depth, const float* a, int64_t a_row, int64_t a_k,
-                   const B* b, float* c, int64_t c_row, bool from_c) {
+void block_tile_of(int rows, int64_t depth, const float* a, int64_t a_row, int64_t a_k, const B* b,
+                   float* c, int64_t c_row, bool from_c) {
   if constexpr (kRows > 1)
     if (rows < kRows)
       return block_tile_of<B, kRows - 1>(rows, depth, a, a_row, a_k, b, c, c_row, from_c);
@@ -92,8 +92,8 @@ void block_tile_of(int rows, int64_t depth, const float* a, int64_t a_row, int64
 // As tile_row (tile-inl.h). depth > 0.
 template <class B>
 inline void block_tile_row(int rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-                           int64_t a_k, const B* b, int64_t panel_stride, float* c,
-                           int64_t ldc, bool from_c) {
+                           int64_t a_k, const B* b, int64_t panel_stride, float* c, int64_t ldc,
+                           bool from_c) {
   for (int i = 0; i < rows; i += kBlockTileRows) {
     const int height = std::min(kBlockTileRows, rows - i);
     const float* left = a + i * a_row;

@@ -117,11 +117,18 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
   }
 }
 
+// The right-hand sides of Rounding::kBlocks.
+template <class Right>
+constexpr bool kHasBlocks = std::is_same_v<Right, PackedRight<BFloat16Bits>>;
+template <class Codes>
+constexpr bool kHasBlocks<RoundedCodes<Codes>> = true;
+
 // Whether the product of so many rows is computed by multiply_by_matrices: fewer fill too little of
 // a tile.
-inline bool by_matrices(int64_t rows, Rounding rounding) {
-  return kPanel == 2 * kMatrixSide && rounding == Rounding::kBlocks && rows > 4 &&
-         matrix_products() == Bfloat16Products::kInstructions;
+template <class Right>
+bool by_matrices(int64_t rows, Rounding rounding) {
+  return kHasBlocks<Right> && kPanel == 2 * kMatrixSide && rounding == Rounding::kBlocks &&
+         rows > 4 && matrix_products() == Bfloat16Products::kInstructions;
 }
 
 // Calls body with the right-hand side as multiply_by_matrices reads it.
@@ -138,8 +145,6 @@ void with_panels(const RoundedCodes<Codes>& right, Body body) {
     return panel;
   });
 }
-template <class Right, class Body>
-void with_panels(const Right&, Body) {}  // no Rounding is of these
 
 // A thread's memory for the tasks of one product.
 struct TaskScratch {
@@ -154,11 +159,15 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
            float* c, int64_t ldc, bool accumulate, const float* bias, Rounding rounding,
            TaskScratch& scratch) {
   bool done = false;
-  if (by_matrices(rows, rounding)) {
-    with_panels(right, [&](const PanelOf& panels) {
-      multiply_by_matrices(kAmx, rows, columns, k, a, panels, c, ldc, accumulate, scratch.matrix);
+  if constexpr (kHasBlocks<Right>) {
+    if (by_matrices<Right>(rows, rounding)) {
+      with_panels(right, [&](const PanelOf& panels) {
+        multiply_by_matrices(kAmx, rows, columns, k, a, panels, c, ldc, accumulate, scratch.matrix);
+      });
       done = true;
-    });
+    }
+  }
+  if (done) {
   } else if constexpr (Right::kUnpacks) {
     done = right.multiply_few(rows, columns, a, c, ldc, accumulate);
   } else if constexpr (kPanel == kDotColumns && std::is_same_v<Right, PackedRight<BFloat16Bits>>) {

@@ -80,7 +80,7 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
   // shared out.
   if (!omp_in_parallel()) take_processors();
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
-  const bool matrices = by_matrices(m, options.rounding);
+  const bool matrices = by_matrices<decltype(right(0))>(m, options.rounding);
   const int64_t block_rows = matrices ? kMatrixRows : kBlockRows,
                 row_blocks = (m + block_rows - 1) / block_rows, panels = (n + kPanel - 1) / kPanel;
   const int64_t tile_rows = matrices ? 2 * kMatrixSide : kTileRows,
