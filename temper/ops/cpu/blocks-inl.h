@@ -153,31 +153,39 @@ struct TaskScratch {
   MatrixScratch matrix;
 };
 
-// One task of a product.
+// The task's product by the processor's instructions for its rounding, or of few rows by codes as
+// they lie. False: neither is for it, and c is as before.
 template <class Right>
-void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-           float* c, int64_t ldc, bool accumulate, const float* bias, Rounding rounding,
-           TaskScratch& scratch) {
-  bool done = false;
+bool multiply_directly(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
+                       const Right& right, float* c, int64_t ldc, bool accumulate,
+                       Rounding rounding, TaskScratch& scratch) {
   if constexpr (kHasBlocks<Right>) {
     if (by_matrices<Right>(rows, rounding)) {
       with_panels(right, [&](const PanelOf& panels) {
         multiply_by_matrices(kAmx, rows, columns, k, a, panels, c, ldc, accumulate, scratch.matrix);
       });
-      done = true;
+      return true;
     }
   }
-  if (done) {
-  } else if constexpr (Right::kUnpacks) {
-    done = right.multiply_few(rows, columns, a, c, ldc, accumulate);
+  if constexpr (Right::kUnpacks) {
+    return right.multiply_few(rows, columns, a, c, ldc, accumulate);
   } else if constexpr (kPanel == kDotColumns && std::is_same_v<Right, PackedRight<BFloat16Bits>>) {
     if (rounding == Rounding::kChain && bfloat16_products() == Bfloat16Products::kInstructions) {
       multiply_by_dot(avx512_dot_tile, rows, columns, k, a, right.panels, right.panel_stride, c,
                       ldc, accumulate, scratch.dot);
-      done = true;
+      return true;
     }
   }
-  if (!done) multiply(rows, columns, k, a, right, c, ldc, accumulate, rounding, scratch.left);
+  return false;
+}
+
+// One task of a product.
+template <class Right>
+void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
+           float* c, int64_t ldc, bool accumulate, const float* bias, Rounding rounding,
+           TaskScratch& scratch) {
+  if (!multiply_directly(rows, columns, k, a, right, c, ldc, accumulate, rounding, scratch))
+    multiply(rows, columns, k, a, right, c, ldc, accumulate, rounding, scratch.left);
   if (k == 0 && !accumulate)
     for (int64_t i = 0; i < rows; ++i) std::fill(c + i * ldc, c + i * ldc + columns, 0.0f);
   if (bias)
