@@ -2,8 +2,8 @@
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
 # torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads
 # Parquet, and the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will
-# fetch. Touches nothing else. --torch-root prints where LibTorch is. With TEMPER_CUDA=1 it is the build with CUDA, in
-# .deps/torch-cuda.
+# fetch. Touches nothing else. --torch-root prints where LibTorch is; --other-torch brings its other build, for tests. With
+# TEMPER_CUDA=1 it is the build with CUDA and all its libraries, in .deps/torch-cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
@@ -27,27 +27,31 @@ if tuple(map(int, version.groups())) >= (2, 11) and os.path.exists(os.path.join(
 PY
 }
 
-# LibTorch's build for processors into .deps/torch.partial. On x86-64 many indexes have two: the one with the local
-# version +cpu, and one that comes with gigabytes of CUDA libraries. None of torch's Python dependencies is needed.
+# LibTorch has two builds on x86-64: the one for processors, whose version ends in +cpu and which not every index has (the
+# package index that pip asks by default does not), and the one with CUDA, which needs no GPU and no driver either.
+# Megabytes to download and on disk:
+cpu_torch=(192 760) cuda_torch=(545 1140)
+# Whether pip can have the build for processors. Elsewhere there is one build, for processors.
+offers_cpu_torch() {
+  [ "$(uname -m)" != x86_64 ] || python3 -m pip install --quiet --dry-run --no-deps --ignore-installed "torch==$torch_version+cpu" >.deps/torch.log 2>&1
+}
+
+# None of torch's Python dependencies is needed, and of NVIDIA's libraries only the two that CUDA's build links even where
+# nothing uses them. install_torch DIRECTORY REQUIREMENT
 install_torch() {
-  local pip=(python3 -m pip install --quiet --no-deps --target .deps/torch.partial)
+  local pip=(python3 -m pip install --quiet --no-deps --target "$1.partial") needed=() library
   mkdir -p .deps
-  rm -rf .deps/torch.partial
-  echo "setup: installing torch $torch_version into .deps/torch"
-  if "${pip[@]}" "torch==$torch_version+cpu" 2>.deps/torch.log; then rm .deps/torch.log; return; fi
-  echo "setup: pip finds no CPU-only build of torch $torch_version (.deps/torch.log); taking the one there is." \
-    "On x86-64 that may be CUDA's, about 900 MB: stop here, and set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels," \
-    "to have the small one"
-  "${pip[@]}" "torch==$torch_version"
-  # CUDA's build links its profiler and runtime even where nothing uses them.
-  local needed=() library
+  rm -rf "$1.partial"
+  "${pip[@]}" "$2"
   while read -r library; do
     case $library in
       libcudart.so.*) needed+=("nvidia-cuda-runtime") ;;
       libcupti.so.*) needed+=("nvidia-cuda-cupti") ;;
     esac
-  done < <(ldd .deps/torch.partial/torch/lib/libtorch_cpu.so | awk '/not found/ {print $1}')
+  done < <(objdump -p "$1.partial/torch/lib/libtorch_cpu.so" | awk '$1 == "NEEDED" {print $2}')
   if [ ${#needed[@]} -gt 0 ]; then "${pip[@]}" "${needed[@]}"; fi
+  rm -rf "$1"
+  mv "$1.partial" "$1"
 }
 
 # LibTorch's build with CUDA and the libraries that it names. It links none of this project's code to CUDA, so that no
@@ -72,6 +76,25 @@ torch_root() {
 
 if [ "${1:-}" = "--torch-root" ]; then torch_root; exit 0; fi
 
+# The other of the two builds than the one that --torch-root names, for tests: its libraries' directory. Exit status 3:
+# pip has only the one.
+if [ "${1:-}" = "--other-torch" ]; then
+  other=.deps/torch-other
+  if [ ! -e "$other/torch/lib/libtorch_cpu.so" ]; then
+    mkdir -p .deps
+    if [ -e "$(torch_root)/lib/libtorch_cuda.so" ]; then
+      offers_cpu_torch || exit 3
+      requirement="torch==$torch_version+cpu"
+    else
+      requirement="torch===$torch_version"  # not +cpu, which `==` would take as well
+      [ "$(uname -m)" = x86_64 ] || exit 3
+    fi
+    install_torch "$other" "$requirement" >&2
+  fi
+  echo "$PWD/$other/torch/lib"
+  exit 0
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
@@ -93,8 +116,21 @@ if ! has_pip && ! { [ -n "$(torch_root)" ] && has_pyarrow && has_xgrammar; }; th
 download=0 disk=0 list=()
 plan() { list+=("$1"); download=$((download + $2)); disk=$((disk + $3)); }
 [ ${#missing[@]} -eq 0 ] || plan "${#missing[@]} Debian packages" $((1 + ${#missing[@]})) $((10 * ${#missing[@]}))
+# Without pip, which is then among the packages, it is not known yet which build of LibTorch there is.
+torch_build=unknown
 if [ -z "$(torch_root)" ]; then
-  if [ -n "${TEMPER_CUDA:-}" ]; then plan "LibTorch $torch_version with CUDA" 2400 4900; else plan "LibTorch $torch_version" 192 760; fi
+  mkdir -p .deps
+  if [ -n "${TEMPER_CUDA:-}" ]; then
+    plan "LibTorch $torch_version with CUDA and its libraries" 2400 4900
+  elif ! has_pip; then
+    plan "LibTorch $torch_version (${cpu_torch[0]} MB for the build without CUDA, ${cuda_torch[0]} MB where pip's index has only the one with CUDA)" "${cuda_torch[@]}"
+  elif offers_cpu_torch; then
+    torch_build=cpu
+    plan "LibTorch $torch_version" "${cpu_torch[@]}"
+  else
+    torch_build=cuda
+    plan "LibTorch $torch_version (${cuda_torch[0]} MB: pip's index has only the build with CUDA; with PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL it is ${cpu_torch[0]} MB)" "${cuda_torch[@]}"
+  fi
 fi
 has_pyarrow || plan "pyarrow $pyarrow_version" 55 170
 has_xgrammar || plan "XGrammar's sources" 3 3
@@ -124,9 +160,16 @@ if [ -n "${TORCH_ROOT:-}" ] && [ ! -e "$TORCH_ROOT/include/ATen/ATen.h" ]; then
 fi
 if [ -z "$(torch_root)" ]; then
   has_pip || { echo "setup: $(command -v python3) has no pip (Debian's python3 has, by the package python3-pip)" >&2; exit 1; }
-  if [ -n "${TEMPER_CUDA:-}" ]; then install_cuda_torch; else install_torch; fi
-  rm -rf "$torch_deps"
-  mv .deps/torch.partial "$torch_deps"
+  if [ -n "${TEMPER_CUDA:-}" ]; then
+    install_cuda_torch
+    rm -rf "$torch_deps"
+    mv .deps/torch.partial "$torch_deps"
+  else
+    if [ $torch_build = unknown ]; then if offers_cpu_torch; then torch_build=cpu; else torch_build=cuda; fi; fi
+    if [ $torch_build = cpu ]; then megabytes=("${cpu_torch[@]}"); else megabytes=("${cuda_torch[@]}"); fi
+    echo "setup: installing torch $torch_version into .deps/torch (${megabytes[0]} MB to download, ${megabytes[1]} MB on disk)"
+    install_torch .deps/torch "torch==$torch_version$([ $torch_build = cuda ] || [ "$(uname -m)" != x86_64 ] || echo +cpu)"
+  fi
 fi
 
 if ! has_pyarrow; then

@@ -26,6 +26,14 @@ std::string cuda_library() {
   return std::filesystem::exists(beside, none) ? beside.string() : "";
 }
 
+// Loads it where nothing has. The reason if it does not load.
+std::string load_failure(const std::string& library) {
+  if (at::globalContext().hasCUDA()) return {};
+  if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
+  const char* reason = ::dlerror();
+  return reason == nullptr ? "unknown reason" : reason;
+}
+
 // LibTorch registers CUDA when its library is loaded, which nothing of this program links to: the
 // same program runs where there is none. The library is large, so the driver is asked for first.
 int64_t count_cuda() {
@@ -33,9 +41,9 @@ int64_t count_cuda() {
   check<ConfigError>(!library.empty(), "this build has no CUDA");
   static const bool has_driver = ::dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
   check<ConfigError>(has_driver, "this machine has no NVIDIA driver (libcuda.so.1)");
-  static const bool loaded =
-      at::globalContext().hasCUDA() || ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
-  check<ConfigError>(loaded, library, " does not load");
+  // Without CUDA's other libraries, which `make` leaves out, it does not load.
+  static const std::string failure = load_failure(library);
+  check<ConfigError>(failure.empty(), library, " does not load: ", failure);
   const int64_t devices = at::globalContext().hasCUDA()
                               ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount())
                               : 0;

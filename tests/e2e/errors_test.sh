@@ -33,8 +33,14 @@ expect 2 'did you mean `sft`?' stf
 expect 2 'rows.jsonl: found a file of rows, expected a config file or dotted.key=value; write data.train=rows.jsonl' sft rows.jsonl
 expect 2 '`no_cuda` is called model.device here; write model.device: cpu' sft $ok no_cuda=true
 expect 2 '`deepspeed` is called mesh.fsdp here' sft $ok deepspeed=zero3.json
-expect 2 'model.device: found cuda:1234; this build has no CUDA' sft $ok model.device=cuda:1234
-expect 2 '--device: found cuda:1234; this build has no CUDA' chat --model model --device cuda:1234
+# Either build of LibTorch, with or without a driver; the tests run with no GPU visible.
+no_gpu=$("$temper" doctor | sed -n 's/^gpu *none: //p')
+case $no_gpu in
+  'this build has no CUDA' | 'this machine has no NVIDIA driver (libcuda.so.1)' | *'libtorch_cuda.so does not load: '* | 'no CUDA device is visible') ;;
+  *) echo "FAILED: doctor says of the GPU: $no_gpu" >&2; bad=1 ;;
+esac
+expect 2 "model.device: found cuda:1234; $no_gpu" sft $ok model.device=cuda:1234
+expect 2 "--device: found cuda:1234; $no_gpu" chat --model model --device cuda:1234
 TEMPER_BACKEND=nonsense expect 2 'the environment variable TEMPER_BACKEND: backend "nonsense"' generate --model model --input one.jsonl --output o
 TEMPER_BACKEND=nonsense "$temper" generate --model model --input one.jsonl --output o --max-new-tokens 1 --backend native || { echo "FAILED: TEMPER_BACKEND is read where --backend says it" >&2; bad=1; }
 TEMPER_BACKEND=nonsense expect 2 'the environment variable TEMPER_BACKEND: backend "nonsense"' doctor

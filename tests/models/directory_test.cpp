@@ -250,6 +250,19 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
   }
 }
 
+// Whether the LibTorch of this process is the build with CUDA, which runs without a GPU, too.
+bool libtorch_has_cuda() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t path = line.find('/');
+    if (path != std::string::npos && line.ends_with("/libtorch_cpu.so"))
+      return std::filesystem::exists(
+          std::filesystem::path(line.substr(path)).replace_filename("libtorch_cuda.so"));
+  }
+  FAIL("LibTorch is not loaded");
+  return false;
+}
+
 TEST_CASE("a device and a backend are told apart from what is none") {
   const auto error = [](const models::DeviceChoice& choice) {
     try {
@@ -259,8 +272,17 @@ TEST_CASE("a device and a backend are told apart from what is none") {
     }
     return std::string("no error");
   };
-  for (const char* device : {"cuda", "cuda:0", "cuda:12345"})
-    CHECK(error({.device = device}).find("this build has no CUDA") != std::string::npos);
+  // The tests run with no GPU visible (tests/CMakeLists.txt).
+  for (const std::string device : {"cuda", "cuda:0", "cuda:12345"}) {
+    const std::string message = error({.device = device});
+    INFO(message);
+    const auto says = [&](const char* reason) { return message.find(reason) != std::string::npos; };
+    CHECK(says(("found " + device + "; ").c_str()));
+    CHECK(says("this build has no CUDA") == !libtorch_has_cuda());
+    if (libtorch_has_cuda())
+      CHECK((says("this machine has no NVIDIA driver") ||
+             says("libtorch_cuda.so does not load: ") || says("no CUDA device is visible")));
+  }
   for (const char* device : {"cuda:", "cuda:x", "gpu"})
     CHECK(error({.device = device}).find("expected auto, cpu, cuda or cuda:N") !=
           std::string::npos);
