@@ -33,7 +33,7 @@ PY
 cpu_torch=(192 760) cuda_torch=(545 1140)
 # Whether pip can have the build for processors. Elsewhere there is one build, for processors.
 offers_cpu_torch() {
-  [ "$(uname -m)" != x86_64 ] || python3 -m pip install --quiet --dry-run --no-deps --ignore-installed "torch==$torch_version+cpu" >.deps/torch.log 2>&1
+  [ "$(uname -m)" != x86_64 ] || python3 -m pip install --quiet --dry-run --no-deps --ignore-installed "torch==$torch_version+cpu" >/dev/null 2>&1
 }
 
 # None of torch's Python dependencies is needed, and of NVIDIA's libraries only the two that CUDA's build links even where
