@@ -226,6 +226,8 @@ CONFIGS = {
                       "tie_word_embeddings": False, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2 + ["full_attention"],
                       "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
                                           "full_attention": {"rope_type": "proportional", "rope_theta": 50000.0, "partial_rotary_factor": 0.5, "factor": 2.0}}},
+    "gemma4_experts": {"model_type": "gemma4_text", **GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
+                       "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 48},
     "gemma4_linear": {"model_type": "gemma4_text", **GEMMA4, "hidden_size_per_layer_input": 16,
                       "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
                                           "full_attention": {**LINEAR, "rope_theta": 50000.0, "partial_rotary_factor": 0.5}}},

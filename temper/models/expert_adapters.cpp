@@ -32,6 +32,14 @@ std::map<std::string, int64_t> expert_modules(const std::vector<Target>& layers)
   return modules;
 }
 
+// "mlp.experts." of "model.layers.3.mlp.experts."; "experts." where they are the block's own.
+std::string parameter_stem(const std::string& module) {
+  const size_t experts = module.rfind('.', module.size() - 2) + 1;
+  const size_t parent = module.rfind('.', experts - 2) + 1;
+  const bool of_block = module.find_first_not_of("0123456789", parent) == experts - 1;
+  return module.substr(of_block ? experts : parent);
+}
+
 // A's or B's part of one expert.
 at::Tensor part_of_matrix(const at::Tensor& all, bool is_a, int64_t experts, int64_t e) {
   if (is_a) return all.view({experts, -1, all.size(1)}).select(0, e);
@@ -161,9 +169,7 @@ std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::str
       for (auto& [expert, view] : parts) views.push_back(std::move(view));
       std::vector<int64_t> shape = views[0].shape;
       shape[is_a ? 0 : 1] *= count;
-      const std::string path = module.substr(prefix.size());
-      const size_t parent = path.rfind('.', path.size() - std::string(".experts.").size() - 1);
-      parameters.insert(path.substr(parent + 1) + projection);
+      parameters.insert(parameter_stem(module.substr(prefix.size())) + projection);
       tensors[module + (both && projection == kInner ? "base_layer." : "") + matrix] =
           view_of(shape, at::kFloat, [views = std::move(views), is_a, shape] {
             std::vector<at::Tensor> values;
@@ -178,10 +184,12 @@ std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::str
 std::vector<Target> adaptable_layers(nn::Module& model) {
   std::vector<Target> layers = linear_layers(model);
   std::erase_if(layers, is_head);
-  if (expert_modules(layers).empty()) return layers;
-  std::erase_if(layers, [](const Target& t) {
+  const std::map<std::string, int64_t> modules = expert_modules(layers);
+  if (modules.empty()) return layers;
+  const bool beside_mlp = parameter_stem(modules.begin()->first + ".") == "experts.";
+  std::erase_if(layers, [beside_mlp](const Target& t) {
     const std::string name = last_part(t.path);
-    return t.is_router || (!is_expert_layer(t.path) &&
+    return t.is_router || (!beside_mlp && !is_expert_layer(t.path) &&
                            (name == "gate_proj" || name == "up_proj" || name == "down_proj"));
   });
   return layers;

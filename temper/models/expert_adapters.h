@@ -30,8 +30,8 @@ bool join_single_adapters(TensorMap& tensors, const std::vector<Target>& layers,
 std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix);
 
 // linear_layers(), in a mixture without its routers and the MLPs that are no experts: where a model
-// has experts PEFT takes gate_proj, up_proj and down_proj for theirs, so that its files have no
-// place for others.
+// has experts in an MLP's place PEFT takes gate_proj, up_proj and down_proj for theirs, so that its
+// files have no place for others. MLPs beside the experts of their block (Gemma 4) stay.
 std::vector<Target> adaptable_layers(nn::Module& model);
 
 // Throws ConfigError where the targets hold some of a layer's experts, but not all of them.

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "temper/models/decoder.h"
+#include "temper/models/sparse_block.h"
 
 namespace temper::models {
 
@@ -24,6 +24,36 @@ struct Gemma4Config : OwnConfig {
     return c.intermediate_size * (wide_shared_mlp && shares ? 2 : 1);
   }
 };
+
+// Beside a block's MLP, where a config has experts (`enable_moe_block`), both norms of what they
+// give, and the one of what the experts read:
+//   n1 mlp + n2 Σ over a token's experts of weight · expert(n3 h)
+// The router reads h normalized and scaled by feature; a scale of each expert multiplies its
+// weights, which sum to 1 before.
+class Gemma4Experts : public nn::Module {
+ public:
+  Gemma4Experts(nn::Module& block, const DecoderConfig& config, int64_t layer);
+  // `h` [N, hidden_size] as the block has it after attention, `fed` what its MLP gives.
+  at::Tensor forward(const at::Tensor& h, const at::Tensor& fed, const nn::Context& context);
+
+ private:
+  struct Router : nn::Module {
+    Router(nn::Module& block, const DecoderConfig& config);
+    nn::Router proj;
+    nn::Parameter scale, per_expert_scale;
+  };
+  // The weights [N, chosen] times their experts' scales.
+  at::Tensor scaled_weights(const ops::Routing& routing) const;
+
+  Router router_;
+  nn::Experts experts_;
+  nn::RmsNorm post_mlp_, post_experts_, pre_experts_;
+  double eps_, input_scale_;
+  int64_t layer_;
+};
+// The keys num_experts, top_k_experts and moe_intermediate_size, where enable_moe_block asks for
+// them. Throws ConfigError.
+void read_gemma4_experts(const HfConfig& config, DecoderConfig& c);
 
 // llama.cpp's architecture for it.
 GgufArchitecture gemma4_gguf();

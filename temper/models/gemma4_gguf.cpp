@@ -13,6 +13,12 @@ constexpr GgufName kGemma4GgufNames[] = {
     {"per_layer_input_gate", "inp_gate"},
     {"per_layer_projection", "proj"},
     {"post_per_layer_input_norm", "post_norm"},
+    {"router.proj", "ffn_gate_inp"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
 };
 
 // Layers that share keys read those of the last two layers that have their own: of the first of

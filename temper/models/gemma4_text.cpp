@@ -1,7 +1,8 @@
 // Gemma 4's language model: norms before and after attention and MLP, and on queries, keys and
 // values; layers without a window have heads of another size, of which a quarter rotates; the last
 // layers share the keys and values of the last one of their kind before; each layer adds an
-// embedding of its own for each token (p).
+// embedding of its own for each token (p). Experts, where there are some, stand beside the MLP
+// (gemma4_experts.cpp).
 //   h = x + n2 o(attend(rotate(nq q(n1 x)), rotate(nk k(n1 x)), normed v(n1 x)))
 //   h = h + n4 down(gelu(gate(n3 h)) * up(n3 h))
 //   y = scalar (h + n5 projection(gelu(gate_p(h)) * p))
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/models/expert_tensors.h"
 #include "temper/models/gemma4.h"
 
 namespace temper::models {
@@ -61,6 +63,7 @@ class Gemma4Block : public nn::Module {
         activation_(c.activation) {
     layer_scalar.set_constant();
     if (own(c).layer_width > 0) layer_input_.emplace(*this, c);
+    if (c.sparse) experts_.emplace(*this, c, static_cast<int64_t>(layer));
     set_runs_as_unit();
   }
 
@@ -71,7 +74,8 @@ class Gemma4Block : public nn::Module {
     if (shares_) kv = {in[in.size() - 2], in[in.size() - 1]};
     const at::Tensor attended = self_attn.forward(input_layernorm.input(in[0]), context, &kv);
     at::Tensor h = ops::add_scaled(in[0], post_attention_layernorm.forward(attended));
-    const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), context);
+    at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), context);
+    if (experts_) fed = experts_->forward(h, fed, context);
     h = ops::add_scaled(h, post_feedforward_layernorm.forward(fed));
     if (layer_input_) h = ops::add_scaled(h, layer_input_->forward(h, in[1], activation_, context));
     nn::Tensors out{scaled(h, layer_scalar.value().item<double>())};
@@ -93,6 +97,7 @@ class Gemma4Block : public nn::Module {
   bool shares_;
   ops::Activation activation_;
   std::optional<LayerInput> layer_input_;
+  std::optional<Gemma4Experts> experts_;
 };
 
 // The layers' embeddings of each token, and what they take from its first embedding.
@@ -256,8 +261,6 @@ DecoderConfig gemma4_text_config(const HfConfig& config) {
                            .tie_word_embeddings = true,
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
-  if (config.boolean("enable_moe_block", false))
-    config.fail("enable_moe_block", "mixtures of experts are not supported");
   if (config.text("use_bidirectional_attention", "vision") != "vision")
     config.fail("use_bidirectional_attention", "is not supported");
   c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
@@ -278,12 +281,14 @@ DecoderConfig gemma4_text_config(const HfConfig& config) {
                                : config.integer("hidden_size_per_layer_input", 256);
   of_gemma4->wide_shared_mlp = config.boolean("use_double_wide_mlp", false);
   c.own = std::move(of_gemma4);
+  if (config.boolean("enable_moe_block", false)) read_gemma4_experts(config, c);
   return c;
 }
 
 // Files may hold projections of keys and values of layers that have none.
-void drop_shared_keys(TensorMap& tensors, const HfConfig& config) {
+void read_gemma4(TensorMap& tensors, const HfConfig& config) {
   unwrap_language_model(tensors, config);
+  read_experts(tensors, {});
   const std::vector<int64_t> from = own(gemma4_text_config(config)).key_layer;
   for (size_t i = 0; i < from.size(); ++i)
     if (from[i] != static_cast<int64_t>(i))
@@ -292,18 +297,21 @@ void drop_shared_keys(TensorMap& tensors, const HfConfig& config) {
         tensors.erase(str("model.layers.", i, ".self_attn.", name));
 }
 
+void write_gemma4(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kStacked, {}); }
+
 std::unique_ptr<Backbone> make_gemma4(const DecoderConfig& c) {
   return std::make_unique<Gemma4Decoder>(c);
 }
 
 const RegisteredFamily kGemma4(
     {.model_type = "gemma4_text",
-     .help = "Gemma 4's language model: shared keys, an embedding for each layer; no experts",
+     .help = "Gemma 4's language model: shared keys, an embedding for each layer, experts",
      .config = &gemma4_text_config,
      .make = &make_gemma4,
      .causal_lm = "Gemma4ForCausalLM",
-     .sanitize = &drop_shared_keys,
-     .shards = decoder_shards(),
+     .sanitize = &read_gemma4,
+     .restore = &write_gemma4,
+     .shards = sparse_shards(),
      .gguf = gemma4_gguf()});
 
 }  // namespace

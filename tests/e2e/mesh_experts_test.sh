@@ -8,6 +8,7 @@ set -uo pipefail
 sizes='"vocab_size": 62, "hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10, "eos_token_id": 2'
 family qwen3_moe "{\"model_type\": \"qwen3_moe\", $sizes, \"moe_intermediate_size\": 20, \"num_experts\": 8, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true}"
 family gpt_oss "{\"model_type\": \"gpt_oss\", $sizes, \"intermediate_size\": 20, \"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"sliding_window\": 6}"
+family gemma4_text "{\"model_type\": \"gemma4_text\", $sizes, \"intermediate_size\": 24, \"moe_intermediate_size\": 20, \"enable_moe_block\": true, \"num_experts\": 6, \"top_k_experts\": 2, \"sliding_window\": 6, \"global_head_dim\": 12, \"hidden_size_per_layer_input\": 0}"
 even_reward
 
 same_bits() { # A B: the same weights and, but for times, the same metrics
@@ -36,7 +37,7 @@ check() { # VERB NAME WEIGHTS ARGUMENTS
   same "$name" "$name-4"
   same_files "$name" "$name-4"
 }
-for model in qwen3_moe gpt_oss; do
+for model in qwen3_moe gpt_oss gemma4_text; do
   check sft "sft-$model" model model.path=$model $sft train.router_aux_loss=0.01
   check grpo "grpo-$model" model model.path=$model $rl "$rewards"
 done

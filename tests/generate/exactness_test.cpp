@@ -28,6 +28,8 @@ using generate::EngineOptions;
 namespace {
 
 constexpr int32_t kFamilyVocabulary = 331;
+// Gemma 4 with experts, which its family has where a config says so.
+constexpr const char* kGemma4Experts = "gemma4_text with experts";
 
 // What a family has beyond the others, in numbers that show.
 Json particulars(std::string_view model_type) {
@@ -64,6 +66,16 @@ Json particulars(std::string_view model_type) {
             {"linear_num_value_heads", 6},          {"linear_key_head_dim", 13},
             {"linear_value_head_dim", 21},          {"num_experts", 7},
             {"shared_expert_intermediate_size", 20}};
+  if (model_type == kGemma4Experts)
+    return {{"model_type", "gemma4_text"},
+            {"enable_moe_block", true},
+            {"num_experts", 7},
+            {"top_k_experts", 3},
+            {"global_head_dim", 24},
+            {"attention_k_eq_v", true},
+            {"num_global_key_value_heads", 1},
+            {"hidden_size_per_layer_input", 0},
+            {"layer_types", {"sliding_attention", "full_attention", "full_attention"}}};
   if (model_type == "gemma4_text")
     return {{"num_hidden_layers", 6},
             {"layer_types",
@@ -254,6 +266,7 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
     CAPTURE(name);
     check_exact(*make(name));
   }
+  check_exact(*make(kGemma4Experts));
 }
 
 TEST_CASE("log-probabilities over what truncation left are the trainer's, to the bit") {
@@ -295,7 +308,8 @@ TEST_CASE("log-probabilities over what truncation left are the trainer's, to the
 
 TEST_CASE("sampling through an adapter is as exact") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}) {
+  for (const char* name :
+       {"qwen3", "gemma2", "llama", "qwen3_moe", "deepseek_v3", "gpt_oss", kGemma4Experts}) {
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());
@@ -466,7 +480,8 @@ TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not flo
 TEST_CASE("sampling with int8 and nf4 weights is as exact") {
   const Threads one(1);
   for (const auto format : {ops::WeightFormat::kInt8, ops::WeightFormat::kNf4})
-    for (const char* name : {"qwen2", "gemma3_text", "deepseek_v3", "qwen3_5_text"}) {
+    for (const char* name :
+         {"qwen2", "gemma3_text", "deepseek_v3", "qwen3_5_text", kGemma4Experts}) {
       CAPTURE(name);
       const auto model = make(name);
       check_exact_after(

@@ -184,7 +184,7 @@ def more_families():
                                               moe_intermediate_size=12, use_qk_norm=True, attention_bias=True, num_mtp_layers=0,
                                               rope_parameters=default | dict(partial_rotary_factor=0.5))),
            dict(rope_theta=300.0, partial_rotary_factor=0.5))
-    # Two of three kinds of Gemma 4: with embeddings of the layers and shared keys, and with keys as values.
+    # The kinds of Gemma 4: with embeddings of the layers and shared keys, with keys as values, and that with experts.
     gemma4 = sized(num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1, hidden_size=20, intermediate_size=12,
                    head_dim=8, sliding_window=6, layer_types=2 * ["sliding_attention", "full_attention"], global_head_dim=16)
     yield ("gemma4_text", transformers.Gemma4ForCausalLM,
@@ -199,6 +199,11 @@ def more_families():
                vision_config=dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
                                   num_key_value_heads=1, head_dim=8, global_head_dim=8, position_embedding_size=4),
                audio_config=None), None)
+    yield ("gemma4_text_moe", transformers.Gemma4ForCausalLM,
+           transformers.Gemma4TextConfig(**gemma4 | dict(num_hidden_layers=2, num_key_value_heads=2, layer_types=[
+               "sliding_attention", "full_attention"]), num_global_key_value_heads=1, attention_k_eq_v=True,
+               hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5, top_k_experts=2,
+               moe_intermediate_size=16), None)
     # Values are shorter than keys, then longer.
     grouped = own_heads | moe | dict(num_key_value_heads=2, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=2,
                                      n_group=3, topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
@@ -260,6 +265,9 @@ def randomize(model, config):
                     p.mul_(0.5)
             elif "embed_tokens" in name:
                 p.copy_((0.4 if config.tie_word_embeddings or delta_net else 0.1) * torch.randn_like(p))
+            elif ".router." in name and p.ndim == 1:  # that of the input is multiplied by hidden_size ** -0.5
+                size = config.hidden_size ** 0.5 if name.endswith("router.scale") else 1
+                p.copy_(size * (1 + 0.3 * torch.randn_like(p)))
             elif p.ndim == 1:
                 p.copy_(0.3 * torch.randn_like(p))
             else:
@@ -359,16 +367,20 @@ def adapter_by_expert(name, value, config):
         return [(name, value)]
     projection = "gate_up_proj" if matrix.startswith("base_layer.") else "down_proj"
     matrix = matrix.removeprefix("base_layer.")
-    experts = config.num_local_experts
+    experts = getattr(config, "num_local_experts", None) or config.num_experts
     each = (value.view(experts, -1, value.shape[1]) if "lora_A" in matrix else
             value.view(value.shape[0], -1, experts).permute(2, 0, 1))
     return [(f"{module}.experts.{i}.{projection}.{matrix}", part.clone()) for i, part in enumerate(each)]
 
 
 def add_adapter(model, directory, sequences, tensors):
-    sparse = hasattr(model.config, "num_experts_per_tok")
-    experts = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]) if sparse else {}
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **experts)
+    layers, experts = ["q_proj", "v_proj", "down_proj"], {}
+    if hasattr(model.config, "num_experts_per_tok"):
+        experts = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
+    if getattr(model.config, "enable_moe_block", False):
+        layers = ["q_proj", "down_proj", "router.proj"]
+        experts = dict(target_parameters=["experts.gate_up_proj", "experts.down_proj"])
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=layers, task_type="CAUSAL_LM", **experts)
     adapted = peft.get_peft_model(model, config)
     with torch.no_grad():
         for name, p in adapted.named_parameters():
@@ -433,7 +445,7 @@ def make(seed, name, cls, config, v4):
     expected = dict(sequences=sequences, prompt=prompt, greedy=likeliest, weight_decay=WEIGHT_DECAY, **ADAMW)
     if hasattr(config, "num_experts_per_tok") and hasattr(sys.modules[cls.__module__], "load_balancing_loss_func"):
         add_balance(model, sequences, tensors, expected)
-    if name in ("qwen3", "qwen3_moe"):
+    if name in ("qwen3", "qwen3_moe", "gemma4_text_moe"):
         twin = cls.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
         add_adapter(twin, directory, sequences, tensors)
     expected["losses"], expected["norms"] = train(model, sequences)

@@ -229,7 +229,8 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
       // embeddings of layers, whose models are not divided among ranks, do not split at all.
       const bool whole =
           parameter.find(".experts.") != std::string::npos || parameter.ends_with(".gate.weight") ||
-          parameter.ends_with(".router.weight") || parameter.find("_a_proj") != std::string::npos ||
+          parameter.ends_with(".router.weight") || parameter.ends_with(".router.proj.weight") ||
+          parameter.find("_a_proj") != std::string::npos ||
           parameter.ends_with(".shared_expert_gate.weight") ||
           parameter.find("per_layer") != std::string::npos;
       if (p.shape().size() == 2) CHECK(split.has_value() != whole);

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kMixtures[] = {"qwen3_moe", "mixtral",     "olmoe",  "granitemoe",
-                                     "glm4_moe",  "deepseek_v3", "gpt_oss"};
+constexpr const char* kMixtures[] = {"qwen3_moe", "mixtral",     "olmoe",   "granitemoe",
+                                     "glm4_moe",  "deepseek_v3", "gpt_oss", "gemma4_text_moe"};
 
 Sequences sequences_of(const std::string& name) {
   return read_json_file(golden_model(name) + "/expected.json")["sequences"].get<Sequences>();
@@ -229,6 +229,43 @@ TEST_CASE("an adapter of experts is read and written in PEFT's form") {
     CHECK(at::equal(log_probabilities(*again, sequences_of(name)),
                     log_probabilities(*one, sequences_of(name))));
   }
+}
+
+TEST_CASE("experts beside an MLP: adapters of both, and of the router, are PEFT's") {
+  const std::string name = "gemma4_text_moe", file = "/adapter_model.safetensors";
+  const auto model = models::load_model(golden_model(name));
+  const models::LoraConfig config = models::load_adapter(*model, golden_model(name) + "/adapter");
+  CHECK(models::targets_are(*model, {"q_proj", "proj", "gate_up_proj", "down_proj"}));
+  const Directory directory("moe_beside");
+  models::save_adapter(*model, config, golden_model(name), directory.path);
+  CHECK((contents(directory.path + file) == contents(golden_model(name) + "/adapter" + file)));
+  const Json json = read_json_file(directory.path + "/adapter_config.json");
+  CHECK(json["target_modules"] == Json({"down_proj", "q_proj"}));
+  CHECK(json["target_parameters"] ==
+        Json({"experts.down_proj", "experts.gate_up_proj", "router.proj.weight"}));
+  const auto all = models::load_model(golden_model(name));
+  models::add_lora(*all, {.rank = 2, .alpha = 3}, 4);
+  CHECK(models::targets_are(*all, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                   "down_proj", "gate_up_proj"}));
+}
+
+TEST_CASE("Gemma 4's keys of experts") {
+  Json json = read_json_file(golden_model("gemma4_text_moe") + "/config.json");
+  const auto error = [&](const char* key, const Json& value) {
+    Json changed = json;
+    changed[key] = value;
+    try {
+      models::make_model(models::HfConfig::parse(changed, "config"));
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* key : {"num_experts", "top_k_experts", "moe_intermediate_size"})
+    CHECK(error(key, nullptr).find(str("`", key, "`: is missing")) != std::string::npos);
+  CHECK(error("top_k_experts", 6).find("6 of 5 experts") != std::string::npos);
+  CHECK(error("num_experts", 1 << 20).find("num_experts") != std::string::npos);
+  CHECK(error("enable_moe_block", false).empty());
 }
 
 // PEFT with transformers 4, where every expert and the router had linear layers of their own.

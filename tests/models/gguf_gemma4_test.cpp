@@ -96,3 +96,44 @@ TEST_CASE("Gemma 4: heads of layers without a window, and what is refused") {
   CHECK(problem("gemma4_text", {{"global_head_dim", 1000000000}}).find("up to 65536") !=
         std::string::npos);
 }
+
+TEST_CASE("Gemma 4: experts beside the MLP") {
+  const Json change = {{"enable_moe_block", true},
+                       {"num_experts", 3},
+                       {"top_k_experts", 2},
+                       {"num_hidden_layers", 2}};
+  const auto form = form_of("gemma4_text", change);
+  CHECK(key<uint32_t>(form, "expert_count") == 3);
+  CHECK(key<uint32_t>(form, "expert_used_count") == 2);
+  CHECK(key<uint32_t>(form, "expert_feed_forward_length") == 24);
+  CHECK(key<uint32_t>(form, "feed_forward_length") == 40);
+  const auto model = model_of(config_of("gemma4_text", change));
+  const auto tensors = made(*model, form);
+  const std::string own = "model.layers.1.", block = "blk.1.";
+  const std::pair<const char*, const char*> same[] = {
+      {"ffn_gate_inp.weight", "router.proj.weight"},
+      {"ffn_gate_inp.scale", "router.scale"},
+      {"ffn_down_exps.scale", "router.per_expert_scale"},
+      {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight"},
+      {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight"},
+      {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight"},
+      {"ffn_down.weight", "mlp.down_proj.weight"}};
+  for (const auto& [gguf, parameter] : same) {
+    CAPTURE(std::string(gguf));
+    CHECK(at::equal(tensors.at(block + gguf), value_of(*model, own + parameter)));
+  }
+  for (int64_t e = 0; e < 3; ++e) {
+    const at::Tensor both = value_of(*model, str(own, "experts.", e, ".gate_up_proj.weight"));
+    CHECK(at::equal(tensors.at(block + "ffn_gate_exps.weight")[e], both.narrow(0, 0, 24)));
+    CHECK(at::equal(tensors.at(block + "ffn_up_exps.weight")[e], both.narrow(0, 24, 24)));
+    CHECK(at::equal(tensors.at(block + "ffn_down_exps.weight")[e],
+                    value_of(*model, str(own, "experts.", e, ".down_proj.weight"))));
+  }
+  // Routers and vectors stay float32.
+  for (const auto& [name, view] : models::gguf_tensors(*model, form, at::kBFloat16)) {
+    CAPTURE(name);
+    const bool vector = view.shape.size() < 2;
+    CHECK((view.dtype == DType::kFloat32) ==
+          (vector || name.find("ffn_gate_inp") != std::string::npos));
+  }
+}

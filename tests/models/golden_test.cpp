@@ -184,7 +184,7 @@ TEST_CASE("greedy continuations are transformers'") {
 }
 
 TEST_CASE("log-probabilities and gradients through an adapter are PEFT's") {
-  for (const std::string name : {"qwen3", "qwen3_moe"}) {
+  for (const std::string name : {"qwen3", "qwen3_moe", "gemma4_text_moe"}) {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);

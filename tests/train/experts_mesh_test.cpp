@@ -17,7 +17,9 @@ models::HfConfig config_of(const std::string& family) {
                      R"(", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 24,
     "moe_intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 16, "num_experts": 8, "num_local_experts": 8,
-    "num_experts_per_tok": 3, "norm_topk_prob": true, "eos_token_id": 2})";
+    "num_experts_per_tok": 3, "norm_topk_prob": true, "eos_token_id": 2,
+    "enable_moe_block": true, "top_k_experts": 3, "global_head_dim": 16, "sliding_window": 6,
+    "hidden_size_per_layer_input": 0})";
   return models::HfConfig::parse(parse_json(json, "tiny"), "tiny");
 }
 
@@ -117,7 +119,7 @@ const models::LoraConfig kLora{.rank = 3, .alpha = 6, .target_modules = {"all-li
 }  // namespace
 
 TEST_CASE("ranks that divide the experts train a mixture to one rank's bits") {
-  for (const std::string family : {"qwen3_moe", "gpt_oss"})
+  for (const std::string family : {"qwen3_moe", "gpt_oss", "gemma4_text"})
     for (const auto& lora : {std::optional<models::LoraConfig>(), std::optional(kLora)})
       for (const bool recompute : {false, true}) {
         CAPTURE(family);
