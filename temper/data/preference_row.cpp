@@ -164,7 +164,7 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
                                                  const std::string& where, bool* truncated) {
   std::string group = group_of(format, row, where);
   rename_columns(row, format.columns, where);
-  join_text_parts(row, where);
+  join_text_parts(row, format.chat.get(), where);
   const PreferenceSides sides = preference_sides(row, format.unpaired, where);
   const double margin = margin_of(row, where);
   const Json tools = tools_of(row);

@@ -3,6 +3,7 @@
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
+#include "temper/text/message_parts.h"
 
 namespace temper::data {
 namespace {
@@ -56,8 +57,11 @@ Json listed(Json value) { return value.is_object() ? Json::array({std::move(valu
 // A text prompt before messages: the conversation's first question, which the sides may repeat.
 void join_text_prompt(PreferenceSides& sides, const std::string& where) {
   const auto begins_with_prompt = [&](const Json& messages) {
-    return messages.size() > 1 && messages[0].is_object() && messages[0].contains("content") &&
-           messages[0]["content"] == sides.prompt;
+    if (messages.size() < 2 || !messages[0].is_object() || !messages[0].contains("content"))
+      return false;
+    const Json& content = messages[0]["content"];
+    return content == sides.prompt ||
+           (content.is_array() && text_of_parts(content) == sides.prompt.get<std::string>());
   };
   if (begins_with_prompt(sides.chosen) && begins_with_prompt(sides.rejected))
     return extract_prompt(sides, where);

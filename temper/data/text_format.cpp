@@ -25,19 +25,16 @@ RowFormat format_of(const TextFormat& format, const Json& row) {
 
 }  // namespace
 
-void join_text_parts(Json& row, const std::string& where) {
+void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& where) {
   for (const char* field : {"messages", "prompt", "completion", "chosen", "rejected"}) {
     if (!row.contains(field) || !row[field].is_array()) continue;
-    for (Json& message : row[field]) {
-      if (!message.is_object() || !message.contains("content")) continue;
-      Json& content = message["content"];
-      if (!content.is_array()) continue;
-      const std::optional<std::string> text = text_of_parts(content);
-      check<DataError>(text.has_value(), where, ": `", field,
+    for (const Json& message : row[field])
+      check<DataError>(!message.is_object() || !message.contains("content") ||
+                           !message["content"].is_array() || text_of_parts(message["content"]),
+                       where, ": `", field,
                        "` has a message with parts that are not text; expected text, or parts "
                        R"({"type": "text", "text": ..})");
-      content = *text;
-    }
+    join_unread_parts(row[field], chat, tools_of(row));
   }
 }
 
@@ -62,7 +59,7 @@ const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) 
 
 Json normalized_row(const TextFormat& format, Json row, const std::string& where) {
   rename_columns(row, format.columns, where);
-  join_text_parts(row, where);
+  join_text_parts(row, format.chat.get(), where);
   const RowFormat kind = format_of(format, row);
   if (kind == RowFormat::kMessages) return row;
   return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)

@@ -50,9 +50,9 @@ size_t tokens_needed(const TextFormat& format);
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);
 const ChatTemplate& chat_of(const TextFormat& format, const std::string& where);
 
-// Messages whose content is a list of text parts get the joined text as content: templates of text
-// models drop parts, or print the list. Throws DataError for parts of another type.
-void join_text_parts(Json& row, const std::string& where);
+// The row's messages as the template reads them (join_unread_parts). Throws DataError for parts
+// that are not text.
+void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& where);
 
 // The row with its fields renamed and, where it holds a conversation of another format, with that
 // conversation as `messages` (an Alpaca row where there is no chat template: as `prompt` and

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "temper/serve/forced_calls.h"
+#include "temper/text/message_parts.h"
 
 namespace temper::serve {
 namespace {
@@ -55,10 +56,19 @@ Json shown_tools(const CompletionRequest& request) {
   return tools;
 }
 
+Json messages_of(const data::TextFormat& format, const CompletionRequest& request) {
+  Json messages = request.prompts.at(0);
+  join_unread_parts(messages, format.chat.get(), shown_tools(request));
+  return data::with_system_prompt(format, messages);
+}
+
 std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt) {
   Json row;
-  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  if (request.chat)
+    row["messages"] = messages_of(format, request);
+  else
+    row[prompt.is_string() ? "prompt" : "tokens"] = prompt;
   if (request.chat && !request.tools.is_null()) row["tools"] = shown_tools(request);
   std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
   check<DataError>(!tokens.empty(), "the prompt has no tokens");

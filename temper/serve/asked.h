@@ -30,6 +30,10 @@ data::TextFormat format_of(const ServerOptions& options, const CompletionRequest
 // The request's tools as templates read them; null: none.
 Json shown_tools(const CompletionRequest& request);
 
+// A chat's messages as its template reads them, behind the server's system prompt where they have
+// none.
+Json messages_of(const data::TextFormat& format, const CompletionRequest& request);
+
 // The tokens of one of the request's prompts. Throws DataError.
 std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt);

@@ -32,12 +32,13 @@ std::vector<Json> read_prompts(Members& members) {
   return {prompt->begin(), prompt->end()};
 }
 
-// A content of parts as the text that templates know.
-void join_parts(Json& message) {
-  if (!message.contains("content") || !message["content"].is_array()) return;
-  const std::optional<std::string> text = text_of_parts(message["content"]);
-  if (!text) wrong("messages", message["content"], R"(parts {"type": "text", "text": ...})");
-  message["content"] = *text;
+// A content is a text, or parts of text, which some templates read.
+void check_content(const Json& message) {
+  const Json content = message.value("content", Json());
+  if (content.is_array() && !text_of_parts(content))
+    wrong("messages", content, R"(parts {"type": "text", "text": ...})");
+  if (!content.is_null() && !content.is_string() && !content.is_array())
+    wrong("messages", content, "a `content` that is a text or a list of parts");
 }
 
 // Clients send the arguments of calls as text; templates know them as objects.
@@ -67,10 +68,7 @@ Json read_messages(Members& members) {
   for (Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       wrong("messages", message, R"({"role": ..., "content": ...})");
-    join_parts(message);
-    const Json content = message.value("content", Json());
-    if (!content.is_null() && !content.is_string())
-      wrong("messages", content, "a `content` that is a text or a list of parts");
+    check_content(message);
     parse_arguments(message);
   }
   return messages;

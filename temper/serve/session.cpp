@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/random.h"
 #include "temper/serve/asked.h"
+#include "temper/text/message_parts.h"
 
 namespace temper::serve {
 namespace {
@@ -24,7 +25,8 @@ std::string without_outer_space(const std::string& text) {
 // calls' arguments with other space.
 Json normalized(const Json& message) {
   if (message.value("role", Json()) != "assistant") return message;
-  const Json content = message.value("content", Json());
+  Json content = message.value("content", Json());
+  if (content.is_array()) content = text_of_parts(content).value_or("");
   Json calls = Json::array();
   const Json said = message.value("tool_calls", Json());
   for (const Json& call : said.is_array() ? said : Json::array()) {
@@ -183,7 +185,7 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   const int64_t samples = request.num_samples;
   limit(std::ssize(turns_) <= rules_.most_turns - samples, 403,
         temper::str("at most ", rules_.most_turns, " turns"));
-  const Json messages = data::with_system_prompt(format, request.prompts.at(0));
+  const Json messages = messages_of(format, request);
   const std::string form =
       dump_json(Json::array({request.tools, request.template_variables, adapter}));
   // Each turn keeps the messages and tools, also what the template shows nothing of.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -140,6 +141,38 @@ Json prepared(const Json& messages) {
   }
   return out;
 }
+
+constexpr const char *kFirstPart = "temper5d0e1", *kSecondPart = "temper5d0e2";
+
+// A conversation in which a message of the role has two parts of text; empty for a role that
+// templates do not know.
+Json conversation_with_parts(const std::string& role) {
+  const Json asked = {{"role", "user"}, {"content", "?"}};
+  Json message = {
+      {"role", role},
+      {"content",
+       {{{"type", "text"}, {"text", kFirstPart}}, {{"type", "text"}, {"text", kSecondPart}}}}};
+  if (role == "user") return Json::array({message});
+  if (role == "assistant") return Json::array({asked, message});
+  if (role == "system" || role == "developer") return Json::array({message, asked});
+  if (role != "tool") return Json::array();
+  const char* const id = "temper5d0";  // nine characters, as Mistral's templates want
+  message["tool_call_id"] = id;
+  message["name"] = "f";
+  const Json call = {{"type", "function"},
+                     {"id", id},
+                     {"function", {{"name", "f"}, {"arguments", Json::object()}}}};
+  return Json::array(
+      {asked, {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call}}}, message});
+}
+
+// Both parts in their order, and between them nothing of the list's own text.
+bool writes_both_parts(const std::string& text) {
+  const size_t first = text.find(kFirstPart), second = text.find(kSecondPart);
+  if (first == text.npos || second == text.npos || second < first) return false;
+  return std::string_view(text).substr(first, second - first).find("type") ==
+         std::string_view::npos;
+}
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -149,6 +182,9 @@ struct ChatTemplate::Impl {
   Json variables;
   std::string where;  // the directory or name, for errors
   jinja::RenderOptions options;
+  // By role, and whether there are tools: reads_parts().
+  mutable std::mutex reading;
+  mutable std::map<std::pair<std::string, bool>, bool> reads;
 
   const jinja::JinjaTemplate& choose(const Json& tools) const {
     if (!tools.is_null() && with_tools) return *with_tools;
@@ -260,6 +296,27 @@ Json ChatTemplate::tool_list(const Json& tools) {
   if (!tools.is_string()) return tools;
   const auto& text = tools.get_ref<const std::string&>();
   return text.empty() ? Json() : parse_json(text, "tools", BigIntegers::kKept);
+}
+
+bool ChatTemplate::reads_parts(const std::string& role, const Json& tools) const {
+  const Json messages = conversation_with_parts(role);
+  if (messages.empty()) return false;
+  const bool with_tools = tools.is_string() ? tools != "" : !tools.is_null();
+  const std::lock_guard lock(impl_->reading);
+  const auto [found, fresh] = impl_->reads.try_emplace({role, with_tools}, false);
+  if (!fresh) return found->second;
+  const Json tool = {{"type", "function"},
+                     {"function",
+                      {{"name", "f"},
+                       {"description", ""},
+                       {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
+  try {
+    found->second =
+        writes_both_parts(render(messages, with_tools ? Json::array({tool}) : Json(), false));
+  } catch (const DataError&) {
+    // It refuses lists, or such a conversation.
+  }
+  return found->second;
 }
 
 bool ChatTemplate::has_generation(const Json& tools) const {

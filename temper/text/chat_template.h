@@ -72,6 +72,11 @@ class ChatTemplate {
   jinja::Rendered render_with_spans(const Json& messages, const Json& tools,
                                     bool add_generation_prompt) const;
 
+  // Whether the template that `tools` selects writes every text of such a message of the role whose
+  // `content` is a list of parts, {"type": "text", "text": ..}, rather than the list itself, some
+  // of them or none. It is asked once for each role, with a conversation made up for that.
+  bool reads_parts(const std::string& role, const Json& tools) const;
+
   // The text of the template that `tools` selects; with its variables as defaults.
   const std::string& source(const Json& tools) const;
 

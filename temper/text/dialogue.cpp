@@ -1,10 +1,12 @@
 #include "temper/text/dialogue.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "temper/base/error.h"
 #include "temper/text/common_prefix.h"
+#include "temper/text/message_parts.h"
 
 namespace temper {
 namespace {
@@ -76,9 +78,11 @@ std::string joined_contents(const Json& messages) {
   for (const Json& message : messages) {
     const auto content = message.find("content");
     if (content == message.end() || content->is_null()) continue;
-    check<DataError>(content->is_string(), "messages: found a content that is not text, ",
+    const std::optional<std::string> joined =
+        content->is_array() ? text_of_parts(*content) : std::nullopt;
+    check<DataError>(content->is_string() || joined, "messages: found a content that is not text, ",
                      dump_json(*content).substr(0, 80));
-    text += content->get_ref<const std::string&>();
+    text += joined ? *joined : content->get_ref<const std::string&>();
   }
   return text;
 }

@@ -15,4 +15,15 @@ std::optional<std::string> text_of_parts(const Json& parts) {
   return text;
 }
 
+void join_unread_parts(Json& messages, const ChatTemplate* chat, const Json& tools) {
+  if (!messages.is_array()) return;
+  for (Json& message : messages) {
+    if (!message.is_object() || !message.contains("content") || !message["content"].is_array())
+      continue;
+    const Json role = message.value("role", Json());
+    if (chat && role.is_string() && chat->reads_parts(role.get<std::string>(), tools)) continue;
+    if (auto text = text_of_parts(message["content"])) message["content"] = std::move(*text);
+  }
+}
+
 }  // namespace temper

@@ -1,4 +1,4 @@
-"""Writes tests/golden/templates/{chats,expressions,labels}.json: what transformers and jinja2 render.
+"""Writes tests/golden/templates/{chats,expressions,labels,parts}.json: what transformers and jinja2 render.
 
 Usage: python make_template_goldens.py OUTPUT_DIRECTORY [QWEN2_CHAT_TEMPLATE]
 
@@ -8,6 +8,8 @@ gives ("text"; null: it raises), what add_generation_prompt appends ("prompt"; a
 not append), and the byte ranges of generation blocks ("spans"). expressions.json: [template, result or null] pairs under
 one context. labels.json: for tokenizers of ../tokenizers, templates and conversations, the runs [begin, end) of trained
 tokens, from the offsets that Hugging Face's tokenizers gives (null: no beginning of the conversation renders so).
+parts.json: conversations with lists of text parts, and for each template what it writes of them ("text", "prompt", and the
+trained runs by tokenizer): of the lists where it writes all their texts ("reads"), else of the joined texts.
 """
 
 import datetime
@@ -96,6 +98,22 @@ CONVERSATIONS = {
     "numbers": ([user(42), assistant(3.0)], None),
     "edges": ([user("a"), assistant("\n\nb\n"), user(" c\n"), assistant(" d e\u0301\u0302 \U0001f642  \n"), user("\u0301x"),
                assistant("\u4f60\u597d")], None),
+}
+
+
+
+def parts(*texts):
+    return [{"type": "text", "text": text} for text in texts]
+
+
+# Messages of one role have lists, so that a template reads all lists of a conversation or none.
+PART_CONVERSATIONS = {
+    "user": ([user(parts("What is", " 2+2?")), assistant("4."), user(parts(" And\n", "\n3+3? "))], None),
+    "user_one": ([user(parts(" Hello! ")), assistant("Hi.")], None),
+    "assistant": ([user("Count."), assistant(parts("One, ", "two,", " three.")), user("On."), assistant(parts("Four."))], None),
+    "system": ([system(parts("Be brief.", " Be kind.")), user("Hi"), assistant("Ho")], None),
+    "tool": ([user("Ping?"), assistant("", tool_calls=[call("ping", {})]),
+              {"role": "tool", "name": "ping", "content": parts("quer ", "tz"), "tool_call_id": "abcdefg12"}, assistant("Pong.")], [PING]),
 }
 
 EXPRESSIONS = [
@@ -210,8 +228,7 @@ def turn_spans(template, messages, tools, whole):
     return spans
 
 
-def trained_runs(tokenizer, template, name):
-    messages, tools = CONVERSATIONS[name]
+def trained_runs(tokenizer, template, messages, tools):
     messages = [{k: v for k, v in m.items() if v is not None} for m in messages]
     (text,), (spans,) = chat_templates.render_jinja_template(
         [messages], tools=tools, chat_template=template, return_assistant_tokens_mask=True, **TOKENS)
@@ -224,15 +241,52 @@ def trained_runs(tokenizer, template, name):
     return [run for run in runs if run[0] < run[1]]
 
 
+def read_tokenizer(directory, name):
+    with open(os.path.join(directory, "..", "tokenizers", name + ".json"), encoding="utf-8") as file:
+        config = json.load(file)["tokenizer"]
+    config["post_processor"] = None  # it would trim the offsets
+    return Tokenizer.from_str(json.dumps(config))
+
+
+def joined(messages):
+    return [m | {"content": "".join(p["text"] for p in m["content"])} if isinstance(m["content"], list) else m for m in messages]
+
+
+def read_parts(directory, templates):
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **TOKENS)
+    trained_by = {name: read_tokenizer(directory, name) for name in ("qwen2", "gemma")}
+
+    def rendered(template, messages, tools, prompt=False):
+        try:
+            return tokenizer.apply_chat_template(messages, tools=tools, chat_template=template, tokenize=False,
+                                                 add_generation_prompt=prompt)
+        except Exception:
+            return None
+
+    results = {}
+    for name, template in templates.items():
+        results[name] = {}
+        for conversation, (messages, tools) in PART_CONVERSATIONS.items():
+            texts = [p["text"].strip() for m in messages if isinstance(m["content"], list) for p in m["content"]]
+            text = rendered(template, messages, tools)
+            reads = text is not None and all(t in text for t in texts) and "'type'" not in text and '"text"' not in text
+            read = messages if reads else joined(messages)
+            text = rendered(template, read, tools)
+            if text is None:
+                continue
+            results[name][conversation] = dict(
+                reads=reads, text=text, prompted=rendered(template, read, tools, True),
+                runs={t: trained_runs(trained_by[t], template, read, tools) for t in trained_by})
+    conversations = {name: {"messages": m, "tools": t} for name, (m, t) in PART_CONVERSATIONS.items()}
+    return {"conversations": conversations, "results": results}
+
+
 def labels(directory, templates, chat_results):
     results = {}
     for name in ("qwen2", "gemma", "llama3", "gpt2"):
-        with open(os.path.join(directory, "..", "tokenizers", name + ".json"), encoding="utf-8") as file:
-            config = json.load(file)["tokenizer"]
-        config["post_processor"] = None  # it would trim the offsets
-        tokenizer = Tokenizer.from_str(json.dumps(config))
+        tokenizer = read_tokenizer(directory, name)
         results[name] = {
-            template: {c: trained_runs(tokenizer, templates[template], c) for c in CONVERSATIONS
+            template: {c: trained_runs(tokenizer, templates[template], *CONVERSATIONS[c]) for c in CONVERSATIONS
                        if chat_results[template][c]["text"] is not None}
             for template in ("chatml", "chatml_generation", "gemma2", "qwen3", "hermes", "zephyr", "llama31", "llama2")}
     return results
@@ -265,7 +319,8 @@ def main(directory, qwen2=None):
     rows = [[source, render(source)] for source in sources]
     expressions = {"context": CONTEXT, "rows": [row for row in rows if not is_python(row[1])]}
     all_chats = chats(templates)
-    contents = {"chats": all_chats, "expressions": expressions, "labels": labels(directory, templates, all_chats["results"])}
+    contents = {"chats": all_chats, "expressions": expressions, "labels": labels(directory, templates, all_chats["results"]),
+                "parts": read_parts(directory, templates)}
     for name, content in contents.items():
         with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False, separators=(",", ":"))

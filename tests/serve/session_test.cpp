@@ -84,6 +84,32 @@ struct Talk {
 
 }  // namespace
 
+TEST_CASE("parts of text reach a template that reads them, and continue what was said as text") {
+  const auto parts = [](const char* role, std::vector<std::string> texts) {
+    Json content = Json::array();
+    for (const std::string& text : texts) content.push_back({{"type", "text"}, {"text", text}});
+    return Json{{"role", role}, {"content", content}};
+  };
+  const Json asked = parts("user", {"What is", " 2+2?"});
+  for (const bool reads : {false, true}) {
+    CAPTURE(reads);
+    Talk talk({}, reads ? "gemma4" : "chatml");
+    CompletionRequest request;
+    request.chat = true;
+    request.prompts = {Json::array({asked})};
+    const std::string written = reads ? "What is2+2?" : "What is 2+2?";
+    const std::vector<int32_t> tokens = tokens_of(talk.format, request, request.prompts[0]);
+    CHECK(talk.format.tokenizer->decode(tokens).find(written) != std::string::npos);
+    const auto begun = talk.ask(Json::array({asked}));
+    CHECK(begun.asked.prompt == tokens);
+    if (reads) continue;
+    talk.say(begun.turn, "hello there");
+    talk.ask(Json::array({asked, parts("assistant", {"hello ", "there"}), asks("two")}));
+    CHECK(talk.turn(1).parent == 0);
+    CHECK(talk.turn(1).kept > 0);
+  }
+}
+
 TEST_CASE("a request that continues an answer begins with the tokens that were sampled") {
   Talk talk;
   const Json first = Json::array({asks("one")});
