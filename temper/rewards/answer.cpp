@@ -29,7 +29,8 @@ std::optional<double> evaluate(std::string_view text) {
       plain_spelling(equals == std::string_view::npos ? text : text.substr(equals + 1));
   const bool percent = take_unit(spelled).percent;
   const std::optional<Evaluated> found = evaluate_at(spelled, 0);
-  if (!found || found->has_variables || found->value.number.imag() != 0) return {};
+  if (!found || found->has_variables || found->value.logarithm) return {};
+  if (found->value.number.imag() != 0) return {};
   return found->value.number.real() / (percent ? 100 : 1);
 }
 

@@ -20,6 +20,7 @@ std::optional<Bracketed> bracketed(std::string_view text) {
 }
 
 bool is_mere_group(const Bracketed& b) {
+  if (b.kind == "\\{\\}" && b.parts[0] == "\\emptyset") return false;
   return b.parts.size() == 1 && (b.kind == "()" || b.kind == "{}" || b.kind == "\\{\\}");
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "temper/rewards/spelling.h"
 
@@ -101,6 +102,11 @@ class Parser {
     at_ += name.size();
     return true;
   }
+  bool take_escaped(char c) {
+    if (next() != '\\' || at_ + 1 >= text_.size() || text_[at_ + 1] != c) return false;
+    at_ += 2;
+    return true;
+  }
 
   // The content of brackets: a sum, or two sums with \over or \choose between them.
   Result fraction(int depth) {
@@ -109,7 +115,7 @@ class Parser {
     if (!above || (!over && !take_command("\\choose"))) return above;
     const Result below = sum(depth);
     if (!below) return {};
-    return over ? divide(*above, *below) : binomial(*above, *below);
+    return over ? divide(*above, *below) : counted(*below, binomial(*above, *below));
   }
 
   Result sum(int depth) {
@@ -170,7 +176,8 @@ class Parser {
     Result base = atom(depth);
     if (base && next() == '!') {
       ++at_;
-      base = at_ < text_.size() && text_[at_] == '!' ? Result() : factorial(*base);
+      base = at_ < text_.size() && text_[at_] == '!' ? Result() : counted(*base, factorial(*base));
+      after_letter_ = true;  // 5!2! is a product
     }
     if (base && take('%')) base = divide(*base, integer(100));
     if (base && take(kDegree)) base = Value{base->number * (kPi / 180), {}};
@@ -178,6 +185,11 @@ class Parser {
     const Result exponent = next() == '{' ? group('{', '}', depth) : exponent_without_braces(depth);
     after_letter_ = false;
     return exponent ? power_of(*base, *exponent) : exponent;
+  }
+  // `product`, if there are atoms left for the time that the product of n factors took.
+  Result counted(const Value& n, Result product) {
+    atoms_left_ -= static_cast<int>(factors_of(n) / 100);
+    return atoms_left_ < 0 ? Result() : product;
   }
   Result exponent_without_braces(int depth) {
     return depth > kDeepest ? Result() : signed_value(depth + 1);
@@ -203,7 +215,8 @@ class Parser {
 
   Result two_arguments(int depth, Result (*compute)(const Value&, const Value&)) {
     const Result first = argument(depth), second = first ? argument(depth) : Result();
-    return second ? compute(*first, *second) : Result();
+    return second ? counted(compute == binomial ? *second : Value(), compute(*first, *second))
+                  : Result();
   }
 
   Result root(int depth) {
@@ -213,6 +226,7 @@ class Parser {
     if (!degree || !value || degree->number == 0.0) return {};
     const double n = degree->number.real(), x = value->number.real();
     if (degree->number.imag() != 0) return {};
+    if (value->logarithm) return root_beyond_range(*value, n);
     const double noise = value->noise > 0 ? kNoise : 0;
     // The real root, where there is one.
     if (n == 2 && value->number.imag() == 0 && x >= 0) return Value{std::sqrt(x), {}, noise};
@@ -237,10 +251,29 @@ class Parser {
       }
     }
     if (!x) return {};
-    Complex value = base ? std::log(x->number) / std::log(base->number) : compute(x->number);
+    if (x->logarithm && (!logarithm || x->number.real() < 0)) return {};
+    const Complex natural = x->logarithm ? Complex(*x->logarithm) : std::log(x->number);
+    Complex value = base           ? natural / std::log(base->number)
+                    : x->logarithm ? natural * compute(10.0) / std::log(10.0)
+                                   : compute(x->number);
     if (exponent && exponent->number == -1.0) return {};  // \\sin^{-1}: its inverse, or 1 over it
     if (exponent) value = std::pow(value, exponent->number);
     return Value{value, {}, kNoise};
+  }
+
+  // \max(a, b), \gcd\{a, b\}
+  Result function_of_list(std::string_view name, int depth) {
+    const bool set = take_escaped('{');
+    if (depth > kDeepest || (!set && !take('('))) return {};
+    std::vector<Value> numbers;
+    do {
+      const Result one = sum(depth + 1);
+      if (!one) return {};
+      numbers.push_back(*one);
+    } while (take(',') || take(';'));
+    after_letter_ = false;
+    if (!(set ? take_escaped('}') : take(')'))) return {};
+    return of_list(name, numbers, has_variables_);
   }
 
   static bool is_function(std::string_view name) {
@@ -264,6 +297,7 @@ class Parser {
     if (name == "\\frac") return two_arguments(depth, divide);
     if (name == "\\binom") return two_arguments(depth, binomial);
     if (name == "\\sqrt") return root(depth);
+    if (takes_list(name.substr(1))) return function_of_list(name.substr(1), depth);
     after_letter_ = true;
     if (name == "\\pi") return Value{kPi, {}};
     if (name == "\\lceil") return rounded("\\rceil", std::ceil, depth);
@@ -314,7 +348,8 @@ class Parser {
     if (c == '{') return group('{', '}', depth);
     if (c == '|') {
       const Result value = group('|', '|', depth);
-      return value ? Result(Value{std::abs(value->number), {}, value->noise}) : value;
+      if (!value || value->logarithm) return {};
+      return Value{std::abs(value->number), {}, value->noise};
     }
     if (is_letter(c)) return letter();
     return number(depth);
@@ -337,6 +372,10 @@ class Parser {
     if (scientific) end = digits_from(end + (is_digit(text_[end + 1]) ? 1 : 2));
     double value = 0;
     const auto [stop, error] = std::from_chars(text_.data() + begin, text_.data() + end, value);
+    if (error == std::errc::result_out_of_range && whole == end && !scientific) {
+      at_ = end;
+      return integer_of_digits(text_.substr(begin, end - begin));
+    }
     if (error != std::errc() || stop != text_.data() + end) return {};
     at_ = end;
     Value out{value, {}};

@@ -106,7 +106,7 @@ bool same_equation(const Relation& a, const Relation& b) {
   for (int point = 0; point < 3; ++point) {
     const auto difference = [&](const Relation& r) -> std::optional<std::complex<double>> {
       const auto left = evaluate_at(r.sides[0], point), right = evaluate_at(r.sides[1], point);
-      if (!left || !right) return {};
+      if (!left || !right || left->value.logarithm || right->value.logarithm) return {};
       return left->value.number - right->value.number;
     };
     const auto x = difference(a), y = difference(b);

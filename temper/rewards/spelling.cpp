@@ -55,6 +55,7 @@ constexpr auto kCommands = std::to_array<Pair>({
     {"textup", "\\text"},
     {"mbox", "\\text"},
     {"hbox", "\\text"},
+    {"operatorname", "\\text"},
     {"textnormal", "\\text"},
     {"leq", "\\le"},
     {"leqslant", "\\le"},
@@ -102,6 +103,7 @@ constexpr auto kSigns = std::to_array<Pair>({
     {"√", "\\sqrt "},
     {"±", "\\pm "},
     {"∪", kUnion},
+    {"∅", "\\emptyset "},
     {"≤", "\\le "},
     {"≥", "\\ge "},
     {"≠", "\\ne "},
@@ -179,6 +181,12 @@ void add_comma(std::string& out) {
   if (last == std::string::npos || out[last] != ',') out += ',';
 }
 
+// Whether arguments of a function stand there.
+bool arguments_at(std::string_view text, size_t at) {
+  at = std::min(text.find_first_not_of(' ', at), text.size());
+  return text.substr(at).starts_with("(") || text.substr(at).starts_with("\\{");
+}
+
 void replace_words(std::string& text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -191,6 +199,8 @@ void replace_words(std::string& text) {
       const std::string_view content = std::string_view(text).substr(at + 6, end - at - 7);
       if (!list_word(trimmed(content)).empty())
         add_comma(out);
+      else if (takes_list(trimmed(content)) && arguments_at(text, end))
+        out += "\\" + std::string(trimmed(content)) + " ";
       else if (!trimmed(content).empty())
         out.append(text, at, end - at);
       at = end;
@@ -206,6 +216,8 @@ void replace_words(std::string& text) {
       out += text[end++];
     else if (!is_command && !list_word(word).empty())
       add_comma(out);
+    else if (!is_command && takes_list(word) && arguments_at(text, end))
+      out += "\\" + word + " ";
     else if (!is_command && found != kPlainWords.end())
       out += found->second;
     else
@@ -241,7 +253,21 @@ void join_thousands(std::string& text) {
   if (groups > 0 && all.find(',', at) == std::string_view::npos) std::erase(text, ',');
 }
 
+// "\{ \}", and "{}" that is all of the answer.
+void name_empty_sets(std::string& text) {
+  if (trimmed(text) == "{}") text = "\\emptyset ";
+  for (size_t at = text.find("\\{"); at != std::string::npos; at = text.find("\\{", at + 2)) {
+    const size_t end = text.find_first_not_of(' ', at + 2);
+    if (end != std::string::npos && text.compare(end, 2, "\\}") == 0)
+      text.replace(at, end + 2 - at, "\\emptyset ");
+  }
+}
+
 }  // namespace
+
+bool takes_list(std::string_view name) {
+  return name == "max" || name == "min" || name == "gcd" || name == "lcm";
+}
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
@@ -268,6 +294,7 @@ std::string plain_spelling(std::string_view text) {
   replace_commands(out);
   replace_words(out);
   join_thousands(out);
+  name_empty_sets(out);
   std::string_view kept = trimmed(out);
   while (!kept.empty() && kept.back() == '.') kept = trimmed(kept.substr(0, kept.size() - 1));
   return std::string(kept);

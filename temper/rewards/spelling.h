@@ -19,7 +19,8 @@ inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 
 // The text without commands of size, space and dollar signs; \dfrac becomes \frac, \cdot becomes *,
 // {,}, "and" and "or" become ",", and thousands are joined where a comma cannot separate a list.
-// Words in \text{} stay there.
+// Words in \text{} stay there, and functions of several arguments, gcd(a, b), get their command's
+// name. A set without elements is \emptyset.
 std::string plain_spelling(std::string_view text);
 
 // The content where all of the text is \text{...} or another command that sets words, else the
@@ -29,6 +30,9 @@ std::string_view without_text_command(std::string_view text);
 // An answer of words in lower case, without commands, braces, spaces and a closing point. nullopt:
 // it is not an answer of words.
 std::optional<std::string> words_of(std::string_view text);
+
+// Whether a function of this name has a list of arguments: max, min, gcd, lcm.
+bool takes_list(std::string_view name);
 
 std::string lower_case(std::string_view text);
 

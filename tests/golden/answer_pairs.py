@@ -117,6 +117,37 @@ p - q <> p-q <> q-p <> -q+p <> -(q-p)
 AB <> AB <> BA <> A \cdot B <> A+B <> \overline{AB}
 \angle ABC <> \angle ABC <> ABC <> \angle ACB
 7 \times 10^{-3} <> 0.007 <> 7\cdot10^{-3} <> 7e-3 <> 7\times 10^{3} <> 7\times10^-3
+4^{1002} <> 2^{2004} <> 2^{2005} <> 16^{501} <> 2^{2004}+1 <> 4\cdot 4^{1001} <> \frac{2^{2005}}{2} <> 4^{1001} <> -2^{2004}
+2^{2004}-1 <> 4^{1002}-1 <> 2^{2004}
+\frac{4^{1002}-1}{3} <> \frac{2^{2004}-1}{3} <> \frac{2^{2004}}{3}
+\frac{2^{100}-1}{3} <> \frac{4^{50}-1}{3} <> \frac{2^{100}}{3} <> \frac{2^{101}-2}{6}
+10^{400} <> 100^{200} <> 10^{401} <> 10\cdot 10^{399}
+2^{-2004} <> 4^{-1002} <> \frac{1}{2^{2004}} <> 2^{-2005} <> 0
+0 <> 2^{-2004} <> 2^{2004}-4^{1002}
+1000! <> 1000 \cdot 999! <> 999! <> 1001!
+\binom{100}{50} <> \binom{100}{49} <> 100891344545564193334812497256 <> 100891344545564193334812497257 <> \frac{100!}{50!50!}
+\binom{2004}{2} <> 2007006 <> 2007007
+3^{1000}+2^{1000} <> 2^{1000}+3^{1000} <> 3^{1000}
+(-2)^{2005} <> -2^{2005} <> 2^{2005} <> -2\cdot 4^{1002}
+x^{2004} <> (x^2)^{1002} <> x^{2004}+x <> x^{2005}
+7^{7^{7}} <> 7^{823543} <> 7^{49}
+2^{2^{10}} <> 2^{1024} <> 2^{20} <> 4^{512}
+1-2^{-2000} <> 1-4^{-1000}
+\frac{2^{2010}}{2^{2000}} <> 1024 <> 2^{10} <> 2^{11}
+\sqrt{2^{2004}} <> 2^{1002} <> 2^{1003}
+\log_2 2^{2004} <> 2004 <> 2005
+\max(3,5) <> 5 <> 3 <> \max(5,3) <> \max\{3,5\} <> \operatorname{max}(3,5) <> max(3,5)
+5 <> \max(3,5) <> \max\{5\} <> \max\{3,5,4\} <> \min(5,7) <> \max(5,7)
+\max(a,b) <> \max(b,a) <> \max\{a,b\} <> \min(a,b) <> a
+6 <> \gcd(12,18) <> \gcd(18,12) <> \gcd(12,19) <> \operatorname{gcd}(12,18) <> \text{gcd}(12,18) <> gcd(12,18) <> \gcd\{12,18\}
+\gcd(12,18) <> 6 <> \gcd(6,12) <> \gcd(18,12) <> 12
+\gcd(m,n) <> \gcd(n,m) <> \gcd(m, n) <> mn <> \gcd(m,k) <> 1
+2^{\gcd(m,n)}-1 <> 2^{\gcd(n,m)}-1 <> 2^{\gcd(n, m)}-1
+12 <> \operatorname{lcm}(4,6) <> \text{lcm}(4,6) <> \mathrm{lcm}(4,6) <> lcm(4,6) <> \operatorname{lcm}(4,3) <> \operatorname{lcm}(4,5)
+\operatorname{lcm}(a,b) <> \operatorname{lcm}(b,a) <> \text{lcm}(a,b) <> ab
+\{\} <> \emptyset <> \varnothing <> \{\} <> \{ \} <> \left\{\right\} <> \{0\} <> 0 <> {} <> \{\emptyset\} <> \phi
+\emptyset <> \{\} <> \varnothing <> \{ \} <> \{\emptyset\} <> 0 <> ∅
+\{\emptyset\} <> \emptyset <> \{\} <> \{\{\}\} <> \{\emptyset\}
 """)) + [("4", "(" * 400 + "4" + ")" * 400), ("4", "{" * 400 + "4" + "}" * 400), ("4", "-" * 800 + "4"), ("4", "4" * 5000), ("4", ""),
          ("4", "\\frac{" * 150), ("4", "\\{" * 400), ("4", ",".join(["4"] * 400)), ("", "4"), ("", ""), ("4", "\u0000\u0001\u0002"),
          ("4", "\U0001F600"), ("9" * 400, "9" * 400), ("9" * 400, "9" * 399 + "8"), ("4", "4\n\n4"), ("4", "\n4\n"), ("4", "\t4 ")]
@@ -178,7 +209,7 @@ x+y+z=1 <> 1
 """),
     (0, "not understood", r"""
 4 <> \sum 4
-3 <> \min(3,4) <> \max(1,3) <> \langle 3 \rangle <> 3}
+3 <> \langle 3 \rangle <> 3}
 (-\infty,\infty) <> \mathbb{R}
 """),
     (0, "names of points stand in their order", r"""
@@ -229,6 +260,28 @@ i <> 1i
 [2,5] <> [2;5]
 """),
     (0, "a list of one thing over and over", "4 <> " + ",".join(["4"] * 400)),
+    (1, "the largest or smallest of a set, a greatest divisor, a least multiple, however they are written", r"""
+\max(3,5) <> \max\{3,5\} <> \operatorname{max}(3,5) <> max(3,5)
+5 <> \max\{5\} <> \max\{3,5,4\}
+\max(a,b) <> \max\{a,b\}
+6 <> \text{gcd}(12,18) <> gcd(12,18) <> \gcd\{12,18\}
+12 <> \text{lcm}(4,6) <> \mathrm{lcm}(4,6) <> lcm(4,6)
+\operatorname{lcm}(a,b) <> \text{lcm}(a,b)
+"""),
+    (0, "divisors and multiples of other numbers", r"""
+\gcd(m,n) <> \gcd(m,k) <> 1
+\operatorname{lcm}(a,b) <> ab
+"""),
+    (1, "the set without elements", r"""
+\{\} <> \varnothing <> \{ \}
+\emptyset <> \varnothing <> \{ \}
+"""),
+    (1, "powers too large for the grader", r"""
+7^{7^{7}} <> 7^{823543}
+"""),
+    (0, "half of it", r"""
+2^{-2004} <> 2^{-2005}
+"""),
     (1, "a percent sign may be left out, whatever the truth counts", r"""
 \$18.90 <> 18.90\%
 """),

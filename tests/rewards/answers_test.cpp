@@ -83,7 +83,15 @@ TEST_CASE("hostile answers are judged at once") {
   for (int i = 0; i < 48; ++i) fractions = "3\\frac{" + fractions + "}{x}";
   CHECK_FALSE(same_answer("3", fractions));
   CHECK_FALSE(same_answer("1", "\\lfloor 10^{400}-10^{400} \\rfloor"));
-  CHECK_FALSE(same_answer("1", "(10^{400}-10^{400})!"));
+  CHECK_FALSE(same_answer("1", "\\lfloor 10^{400}-10^{399.9} \\rfloor"));
+  CHECK(same_answer("1", "(10^{400}-10^{400})!"));
+  CHECK_FALSE(same_answer("1", "(10^{400}-9^{400})!"));
+  std::string factorials = "1";
+  for (int i = 0; i < 190; ++i) factorials += "9999!";
+  CHECK_FALSE(same_answer("3", factorials));
+  // Of the smaller part nothing is left.
+  CHECK_FALSE(same_answer("10^{400.5}+1", "10^{400.5}+2"));
+  CHECK_FALSE(same_answer("x^{2004}+x", "x^{2004}+2x"));
   for (const std::string& one :
        {std::string(1000, '{'), std::string(1000, '\\'), std::string(1000, '('),
         std::string(333, '|'), sets, "\\{" + sets + "\\}", std::string(900, '-') + "1",
