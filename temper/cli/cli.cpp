@@ -18,6 +18,7 @@
 #include "temper/cli/progress.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
+#include "temper/ops/simd.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {
@@ -177,6 +178,7 @@ int run_verb(const Arguments& arguments) {
       std::cout << "temper " << kVersion << "\n";
       return 0;
     }
+    ops::limit_simd();
     return find_verb(arguments[0]).run({arguments.begin() + 1, arguments.end()});
   } catch (const ConfigError& e) {
     return report("", e, 2);

@@ -116,14 +116,23 @@ std::string default_backend(std::string& problem) {
   }
 }
 
+// "AVX3, panels of 32 columns; TEMPER_SIMD: avx2 or avx512"
+std::string simd() {
+  const char* variable = std::getenv("TEMPER_SIMD");
+  std::string targets;
+  for (const std::string& name : kernels::simd_targets())
+    targets += (targets.empty() ? "" : " or ") + name;
+  return str(kernels::simd_name(), ", panels of ", kernels::panel_width(), " columns (TEMPER_SIMD",
+             variable && *variable ? str("=", variable) : str(": ", targets), ")");
+}
+
 // Throws ConfigError, once all is printed, where TEMPER_BACKEND names no backend.
 void print_machine() {
   std::string problem;
   const std::string backend = default_backend(problem);
   const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
-            << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
-            << " columns\n"
+            << "simd         " << simd() << "\n"
             << "fast         " << bfloat16_products(kernels::bfloat16_products(), "AVX512-BF16")
             << " (model.arithmetic)\n"
             << "amx          " << bfloat16_products(kernels::matrix_products(), "AMX")

@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "temper/ops/cpu/bfloat16_draws.h"
+#include "temper/ops/cpu/simd.h"
 
 namespace temper::kernels {
 namespace {
 
 bool processor_has_avx512_bf16() {
 #if defined(__x86_64__) && defined(TEMPER_AVX512_BF16)
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw");
+  return allows_avx512() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 #else
   return false;
 #endif

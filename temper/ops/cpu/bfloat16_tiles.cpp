@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/ops/cpu/bfloat16_draws.h"
+#include "temper/ops/cpu/simd.h"
 
 #if defined(TEMPER_AMX) && defined(__linux__)
 #include <sys/syscall.h>
@@ -21,8 +22,8 @@ namespace {
 bool can_use_amx() {
 #if defined(TEMPER_AMX) && defined(__linux__)
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
-  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         __builtin_cpu_supports("avx512bw") &&
+  return allows_avx512() && __builtin_cpu_supports("amx-tile") &&
+         __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512bw") &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;

@@ -1,0 +1,10 @@
+// Which vector instructions the operations use (TEMPER_SIMD).
+#pragma once
+
+#include "temper/ops/cpu/simd.h"
+
+namespace temper::ops {
+
+using kernels::limit_simd;
+
+}  // namespace temper::ops
