@@ -123,6 +123,26 @@ TEST_CASE("attention gives the bits of its definition on every target and number
   }
 }
 
+TEST_CASE("gradients are the bits of their definition on every target and number of threads") {
+  uint32_t seed = 400;
+  for (const AttentionShape& s : shapes()) {
+    Draws draws(++seed);
+    CAPTURE(seed);
+    const Forest f = random_forest(draws);
+    const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
+    Outputs<float> expected = run(s, f, in);
+    reference_attention_backward<float, FloatMath>(
+        s, view(f), in.q.data(), in.k.data(), in.v.data(), expected.out.data(), expected.lse.data(),
+        in.dout.data(), expected.dq.data(), expected.dk.data(), expected.dv.data());
+    for_each_target([&] {
+      const Outputs<float> found = run(s, f, in);
+      CHECK(same_bits(found.dq, expected.dq));
+      CHECK(same_bits(found.dk, expected.dk));
+      CHECK(same_bits(found.dv, expected.dv));
+    });
+  }
+}
+
 // float32 against float64: sums of at most 120 keys of products below 1. A missing or doubled key
 // would show at 1e-2.
 TEST_CASE("gradients are those of float64, the same bits for any number of threads") {

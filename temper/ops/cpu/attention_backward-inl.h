@@ -30,6 +30,8 @@ inline void small_product(int64_t m, int64_t n, int64_t depth, const float* a, i
 
 // The gradient of one tree and one query head. One thread computes it: every sum has one order. It
 // meets blocks of queries with pages of keys, and keeps no more than one such block of scores.
+// A token's dK and dV are one chain of multiply-adds over the tree's queries that see it, in their
+// order, however many positions a page holds.
 class TreeGradient {
  public:
   struct Arrays {
@@ -64,27 +66,26 @@ class TreeGradient {
     std::fill(sums_, sums_ + 2 * num_pages_ * kPage * shape_.head_dim, 0.0f);
     for (int64_t s = root; s < end; ++s) {
       pages_.path(s, path_);
+      give_back(s);
+      take_over(s);
       const int64_t start = forest_.segment_start[s], length = forest_.segment_start[s + 1] - start;
       for (int64_t i = 0; i < length; i += kQueries)
         queries(start + i, std::min(kQueries, length - i), pages_.first_position(s) + i, packed);
     }
+    give_back(end);
   }
 
   // Adds the sums of the last run to dk and dv, the rows of its kv head.
-  void add_to(float* dk, float* dv) const {
+  void add_to(int64_t root, float* dk, float* dv) const {
     const int64_t dim = shape_.head_dim, row = shape_.num_kv_heads * dim;
-    for (int64_t p = 0; p < num_pages_; ++p) {
-      int64_t token[kPage];
-      const int64_t count = pages_.tokens(first_page_ + p, token);
-      for (int64_t i = 0; i < count; ++i) {
-        const float* from_k = key_sums(first_page_ + p) + i * dim;
-        const float* from_v = value_sums(first_page_ + p) + i * dim;
-        float* to_k = dk + token[i] * row;
-        float* to_v = dv + token[i] * row;
-        for (int64_t d = 0; d < dim; ++d) to_k[d] += from_k[d];
+    for (int64_t s = root; s < forest_.subtree_end[root]; ++s)
+      for (int64_t t = forest_.segment_start[s]; t < forest_.segment_start[s + 1]; ++t) {
+        const float* from = sums_ + pages_.slot(s, t - forest_.segment_start[s], first_page_) * dim;
+        const float* from_v = from + num_pages_ * kPage * dim;  // as value_sums
+        float *to_k = dk + t * row, *to_v = dv + t * row;
+        for (int64_t d = 0; d < dim; ++d) to_k[d] += from[d];
         for (int64_t d = 0; d < dim; ++d) to_v[d] += from_v[d];
       }
-    }
   }
 
  private:
@@ -94,6 +95,26 @@ class TreeGradient {
     return sums_ + (page - first_page_) * kPage * shape_.head_dim;
   }
   float* value_sums(int64_t page) const { return key_sums(page + num_pages_); }
+
+  // A segment's first page may begin with tokens of its ancestors. While the segment and its
+  // descendants are at work, it holds their sums: taken over from the parent's last page, and given
+  // back to it.
+  void take_over(int64_t segment) {
+    if (pages_.first_position(segment) % kPage == 0) return;
+    copy_sums(segment, pages_.end(forest_.parent[segment]) - 1, pages_.begin(segment));
+    open_.push_back(segment);
+  }
+  // Those whose descendants end before `segment`.
+  void give_back(int64_t segment) {
+    for (; !open_.empty() && forest_.subtree_end[open_.back()] <= segment; open_.pop_back())
+      copy_sums(open_.back(), pages_.begin(open_.back()),
+                pages_.end(forest_.parent[open_.back()]) - 1);
+  }
+  void copy_sums(int64_t segment, int64_t from, int64_t to) const {
+    const int64_t count = pages_.first_position(segment) % kPage * shape_.head_dim;
+    std::copy_n(key_sums(from), count, key_sums(to));
+    std::copy_n(value_sums(from), count, value_sums(to));
+  }
 
   // `count` queries from `token` on, the first at `position`.
   void queries(int64_t token, int64_t count, int64_t position, const float* packed) {
@@ -162,6 +183,7 @@ class TreeGradient {
   const Arrays& a_;
   int64_t head_ = 0, first_page_ = 0, num_pages_ = 0;
   std::vector<int64_t> path_;     // pages of the segment at hand
+  std::vector<int64_t> open_;     // segments that hold sums of their ancestors
   float *probability_, *dscore_;  // [kQueries][kPage]
   float *q_rows_, *dout_rows_;    // panels of [count][kPanel]
   float* delta_;                  // [kQueries]
@@ -218,11 +240,11 @@ void AttentionBackward(const AttentionShape& shape, const ForestView& forest, co
       const int64_t units = static_cast<int64_t>(roots.size()) * heads * group;
       for (int64_t unit; (unit = next[static_cast<size_t>(batch)]++) < units;) {
         const int64_t root = unit / (heads * group), g = unit / group % heads, h = unit % group;
-        gradient.run(roots[static_cast<size_t>(root)], (first + g) * group + h,
-                     storage.get() + g * head_size);
+        const int64_t segment = roots[static_cast<size_t>(root)];
+        gradient.run(segment, (first + g) * group + h, storage.get() + g * head_size);
         std::atomic<int64_t>& at = turn[static_cast<size_t>(root * kv_heads + first + g)];
         for (int64_t now = at; now != h; now = at) at.wait(now);
-        gradient.add_to(dk + (first + g) * dim, dv + (first + g) * dim);
+        gradient.add_to(segment, dk + (first + g) * dim, dv + (first + g) * dim);
         at = h + 1;
         at.notify_all();
       }

@@ -83,12 +83,19 @@ class ForestPages {
 
   int64_t count() const { return begin_.back(); }
   int64_t begin(int64_t segment) const { return begin_[static_cast<size_t>(segment)]; }
+  int64_t end(int64_t segment) const { return begin(segment + 1); }
   int64_t first_position(int64_t segment) const {
     return first_position_[static_cast<size_t>(segment)];
   }
   int64_t end_position(int64_t segment) const {
     return first_position(segment) + forest_.segment_start[segment + 1] -
            forest_.segment_start[segment];
+  }
+
+  // Where a segment's i-th token stands among the slots of the pages from `first_page` on.
+  int64_t slot(int64_t segment, int64_t i, int64_t first_page) const {
+    const int64_t first = first_position(segment);
+    return (begin(segment) - first_page - first / kPage) * kPage + first + i;
   }
 
   // The tokens of a page, slot by slot. Returns how many.
