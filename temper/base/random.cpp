@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "temper/base/exact_math.h"
+
 namespace temper {
 namespace {
 // SplitMix64's finalizer (Steele et al., 2014): spreads structured keys over all 64 bits.
@@ -31,7 +33,9 @@ float RandomStream::normal(uint64_t index) const {
   const uint64_t word = bits64(index);
   const double u = (low(word) + 1.0) * 0x1p-32;  // (0, 1]: the logarithm stays finite
   const double v = high(word) * 0x1p-32;
-  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+  const double angle = 2.0 * std::numbers::pi * v;
+  return exact::rounded(std::sqrt(-2.0 * std::log(u)) * std::cos(angle),
+                        [&] { return std::sqrt(-2.0 * exact::log(u)) * exact::cos(angle); });
 }
 
 uint64_t RandomStream::below(uint64_t index, uint64_t n) const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/base/stopped.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
@@ -81,13 +82,13 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
     std::cout << Json{{"rows", rows},
                       {"tokens", tokens},
                       {"nll", nll},
-                      {"perplexity", std::exp(nll)},
+                      {"perplexity", exact::exp(nll)},
                       {"truncated_rows", cut}}
                      .dump()
               << "\n";
   else
     std::cout << "rows        " << rows << "\ntokens      " << tokens << "\nmean NLL    "
-              << format_brief(nll) << "\nperplexity  " << format_brief(std::exp(nll)) << "\n";
+              << format_brief(nll) << "\nperplexity  " << format_brief(exact::exp(nll)) << "\n";
   return 0;
 }
 

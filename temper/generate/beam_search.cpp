@@ -1,9 +1,9 @@
 #include "temper/generate/beam_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
+#include "temper/base/exact_math.h"
 #include "temper/base/likeliest.h"
 
 namespace temper::generate {
@@ -53,7 +53,8 @@ std::vector<Beam> BeamSearch::continuations(std::span<const float* const> scores
 }
 
 void BeamSearch::finish(Beam beam) {
-  beam.score /= static_cast<float>(std::pow(static_cast<double>(length_), options_.length_penalty));
+  beam.score /=
+      static_cast<float>(exact::pow(static_cast<double>(length_), options_.length_penalty));
   finished_.insert(std::upper_bound(finished_.begin(), finished_.end(), beam, better),
                    std::move(beam));
   if (finished_.size() > static_cast<size_t>(options_.beams)) finished_.pop_back();
@@ -76,7 +77,7 @@ void BeamSearch::advance(std::span<const float* const> scores,
   }
   done_ = running_.empty();
   if (done_ || finished_.size() < beams) return;
-  const double power = std::pow(static_cast<double>(length_), options_.length_penalty);
+  const double power = exact::pow(static_cast<double>(length_), options_.length_penalty);
   done_ = running_.front().score / static_cast<float>(power) <= finished_.back().score;
 }
 

@@ -1,9 +1,9 @@
 #include "temper/generate/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "temper/base/exact_math.h"
 #include "temper/base/likeliest.h"
 #include "temper/base/random.h"
 #include "temper/generate/logit_rules.h"
@@ -27,7 +27,7 @@ int32_t at_quantile(const LogitsRow& row, double u) {
   std::vector<double> mass(static_cast<size_t>(blocks));
   for (int64_t b = 0; b < blocks; ++b)
     mass[static_cast<size_t>(b)] =
-        row.block_sum[b] * std::exp(static_cast<double>(row.block_max[b]) - max);
+        row.block_sum[b] * exact::quick_exp(static_cast<double>(row.block_max[b]) - max);
   double left = u * std::accumulate(mass.begin(), mass.end(), 0.0);
   int64_t block = 0;
   while (block + 1 < blocks && left >= mass[static_cast<size_t>(block)])
@@ -38,7 +38,7 @@ int32_t at_quantile(const LogitsRow& row, double u) {
                 width = std::min(ops::kLogitsBlock, row.count - first);
   float weight[ops::kLogitsBlock];
   ops::exp_shifted(width, row.logits + first, row.block_max[block], weight);
-  left /= std::exp(static_cast<double>(row.block_max[block]) - max);
+  left /= exact::quick_exp(static_cast<double>(row.block_max[block]) - max);
   int64_t chosen = -1;
   for (int64_t i = 0; i < width; ++i) {
     if (weight[i] == 0) continue;

@@ -2,8 +2,8 @@
 // embedding, and a rotary base that alpha stretches.
 //   h = x + o(attend(nq rotate(q(n1 x)), nk rotate(k(n1 x)), v(n1 x)))
 //   y = h + down(silu(gate(n2 h)) * up(n2 h))
-#include <cmath>
 
+#include "temper/base/exact_math.h"
 #include "temper/models/decoder.h"
 
 namespace temper::models {
@@ -17,7 +17,7 @@ void apply_alpha(const HfConfig& config, DecoderConfig& c) {
   if (alpha < 0) rope->fail("alpha", "expected a number above 0");
   const auto dim = static_cast<double>(c.attention.head_dim);
   c.rotary.kind = nn::RotaryConfig::Kind::kDefault;
-  c.rotary.theta *= std::pow(alpha, dim / (dim - 2));
+  c.rotary.theta *= exact::pow(alpha, dim / (dim - 2));
 }
 
 DecoderConfig hunyuan_config(const HfConfig& config) {

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/base/memory.h"
 #include "temper/base/random.h"
 #include "temper/models/stream.h"
@@ -43,7 +43,7 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
   if (init.kind == nn::Init::Kind::kLogUniform) {
     const RandomStream stream(seed, RandomPurpose::kInit, hash_name(name));
     for (int64_t i = 0; i < count; ++i)
-      data[i] = std::log(0.01f + 15.99f * stream.uniform(static_cast<uint64_t>(i)));
+      data[i] = exact::log_float(0.01f + 15.99f * stream.uniform(static_cast<uint64_t>(i)));
     return value;
   }
   if (init.kind != nn::Init::Kind::kNormal) {

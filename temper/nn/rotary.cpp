@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 
 namespace temper::nn {
 namespace {
@@ -36,9 +37,9 @@ struct YarnRange {
     const double dimensions = static_cast<double>(head_dim);
     const auto dimension_of = [&](double rotations) {
       return dimensions *
-             std::log(config.original_max_position_embeddings /
-                      (rotations * 2 * std::numbers::pi)) /
-             (2 * std::log(config.theta));
+             exact::log(config.original_max_position_embeddings /
+                        (rotations * 2 * std::numbers::pi)) /
+             (2 * exact::log(config.theta));
     };
     low = dimension_of(config.beta_fast);
     high = dimension_of(config.beta_slow);
@@ -59,15 +60,27 @@ struct YarnRange {
   double low, high;
 };
 
+double std_cos(double x) { return std::cos(x); }
+double std_sin(double x) { return std::sin(x); }
+
+// factor times the cosine, or sine, of the angle: in double, or as it is rounded to float.
+double turned(double factor, float angle, bool wide, double (*quick)(double),
+              double (*exactly)(double)) {
+  const double x = static_cast<double>(angle);
+  if (wide) return factor * exactly(x);
+  return static_cast<double>(
+      exact::rounded(factor * quick(x), [&] { return factor * exactly(x); }));
+}
+
 }  // namespace
 
 double yarn_attention_factor(double factor, double mscale) {
-  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+  return factor <= 1 ? 1.0 : 0.1 * mscale * exact::log(factor) + 1.0;
 }
 
 double longrope_attention_factor(double factor, double original_max_position_embeddings) {
   if (factor <= 1) return 1;
-  return std::sqrt(1 + std::log(factor) / std::log(original_max_position_embeddings));
+  return std::sqrt(1 + exact::log(factor) / exact::log(original_max_position_embeddings));
 }
 
 Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
@@ -89,7 +102,7 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
   const YarnRange yarn(config, rotated);
   for (int64_t i = 0; i < rotated; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(rotated);
-    const float wavelength = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+    const float wavelength = static_cast<float>(exact::pow(theta, static_cast<double>(exponent)));
     float frequency = 1.0f / wavelength;
     if (config.kind == RotaryConfig::Kind::kLinear || proportional) frequency /= factor;
     if (proportional && i / 2 >= static_cast<int64_t>(part / 2)) frequency = 0;
@@ -137,13 +150,14 @@ ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like)
   const bool scaled = config_.kind == Kind::kYarn || config_.kind == Kind::kLongRope;
   const double factor = scaled ? config_.attention_factor : 1;
   at::Tensor cos = at::empty({rows, half}, at::kDouble), sin = at::empty({rows, half}, at::kDouble);
+  const bool wide = like.dtype() == at::kDouble;
   double* c = cos.mutable_data_ptr<double>();
   double* s = sin.mutable_data_ptr<double>();
   for (int64_t p = 0; p < rows; ++p)
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(p) * inverse_frequency_[static_cast<size_t>(i)];
-      c[p * half + i] = factor * std::cos(static_cast<double>(angle));
-      s[p * half + i] = factor * std::sin(static_cast<double>(angle));
+      c[p * half + i] = turned(factor, angle, wide, &std_cos, &exact::cos);
+      s[p * half + i] = turned(factor, angle, wide, &std_sin, &exact::sin);
     }
   table_ = {cos.to(like), sin.to(like), config_.interleaved};
   if (config_.query_scale_beta == 0) return table_;
@@ -151,7 +165,7 @@ ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like)
   for (int64_t p = 0; p < rows; ++p)
     scale.mutable_data_ptr<double>()[p] =
         1 + config_.query_scale_beta *
-                std::log1p(
+                exact::log1p(
                     std::floor(static_cast<double>(p) / config_.original_max_position_embeddings));
   table_.query_scale = scale.to(like);
   return table_;

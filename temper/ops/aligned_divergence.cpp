@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/embedding.h"
@@ -23,6 +24,8 @@ using torch::autograd::variable_list;
 constexpr double kLeastProbability = 1e-8;
 constexpr int64_t kChunkLogits = int64_t{1} << 24;  // of one model
 
+double squared(double x) { return x * x; }
+
 // The log-probabilities of a span's last token: those of its tokens before it added. Empty where
 // the logits are no numbers.
 template <class T>
@@ -31,8 +34,8 @@ std::vector<double> log_probabilities(const T* logits, int64_t size, double temp
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t j = 0; j < size; ++j) largest = std::max(largest, static_cast<double>(logits[j]));
   for (int64_t j = 0; j < size; ++j)
-    sum += std::exp((static_cast<double>(logits[j]) - largest) / temperature);
-  const double shift = largest / temperature + std::log(sum) - before;
+    sum += exact::quick_exp((static_cast<double>(logits[j]) - largest) / temperature);
+  const double shift = largest / temperature + exact::quick_log(sum) - before;
   if (!std::isfinite(shift)) return {};
   std::vector<double> out(static_cast<size_t>(size));
   for (size_t j = 0; j < out.size(); ++j)
@@ -42,9 +45,10 @@ std::vector<double> log_probabilities(const T* logits, int64_t size, double temp
 
 // A matched token's summand, and its derivative by the student's log-probability.
 std::pair<double, double> matched(const AlignedSpec& spec, double student, double teacher) {
-  const double least = std::log(kLeastProbability), b = spec.jsd_beta;
+  const double least = exact::quick_log(kLeastProbability), b = spec.jsd_beta;
   const double p_log = std::max(student, least), q_log = std::max(teacher, least);
-  const double p = std::exp(p_log), q = std::exp(q_log), moves = student < least ? 0 : 1;
+  const double p = exact::quick_exp(p_log), q = exact::quick_exp(q_log),
+               moves = student < least ? 0 : 1;
   switch (spec.kind) {
     case DivergenceKind::kForwardKl:
       return {q * (q_log - p_log), -q * moves};
@@ -53,7 +57,7 @@ std::pair<double, double> matched(const AlignedSpec& spec, double student, doubl
     case DivergenceKind::kJsd:
       break;
   }
-  const double m_log = std::log(b * q + (1 - b) * p);
+  const double m_log = exact::quick_log(b * q + (1 - b) * p);
   return {b * q * (q_log - m_log) + (1 - b) * p * (p_log - m_log),
           (1 - b) * p * (p_log - m_log) * moves};
 }
@@ -87,8 +91,9 @@ double of_span(const AlignedSpec& spec, const std::vector<double>& student,
   const std::vector<int32_t> own = sorted(match.student_rest, student),
                              other = sorted(match.teacher_rest, teacher);
   for (size_t r = 0; r < std::max(own.size(), other.size()); ++r) {
-    const double q = r < other.size() ? std::exp(teacher[static_cast<size_t>(other[r])]) : 0;
-    const double p = r < own.size() ? std::exp(student[static_cast<size_t>(own[r])]) : 0;
+    const double q =
+        r < other.size() ? exact::quick_exp(teacher[static_cast<size_t>(other[r])]) : 0;
+    const double p = r < own.size() ? exact::quick_exp(student[static_cast<size_t>(own[r])]) : 0;
     value += (1 - w) * std::abs(p - q);
     if (slope && r < own.size())
       (*slope)[static_cast<size_t>(own[r])] = (1 - w) * p * (p > q ? 1 : p < q ? -1 : 0);
@@ -159,9 +164,10 @@ void sweep_chunk(const Aligned& a, const Chunk& c, const double* before, double*
     for (int64_t j = 0; j < own; ++j) {
       const auto i = static_cast<size_t>(j);
       const double dx =
-          finite ? (slope[i] - std::exp(student[i] - before[r]) * sum) / temperature : found;
+          finite ? (slope[i] - exact::quick_exp(student[i] - before[r]) * sum) / temperature
+                 : found;
       const double cap = a.spec.student.soft_cap,
-                   bend = cap > 0 ? 1 - std::pow(static_cast<double>(x[j]) / cap, 2) : 1;
+                   bend = cap > 0 ? 1 - squared(static_cast<double>(x[j]) / cap) : 1;
       x[j] = static_cast<T>(scale[r] * dx * bend * a.spec.student.scale);
     }
   }
@@ -238,7 +244,7 @@ at::Tensor before_last(HeadSpec spec, double temperature, const at::Tensor& hidd
   for (const int64_t i : tokens.before) target.push_back(side.target.at(static_cast<size_t>(i)));
   const at::Tensor logp = token_logp(spec, select_rows(hidden, tokens.before), weight, target).logp;
   return none.index_add(0, indices(tokens.span_of_before, hidden),
-                        logp.clamp_min(std::log(kLeastProbability)));
+                        logp.clamp_min(exact::quick_log(kLeastProbability)));
 }
 
 }  // namespace

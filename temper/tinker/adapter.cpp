@@ -7,6 +7,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/expert_adapters.h"
 #include "temper/models/tensors.h"
@@ -133,7 +134,7 @@ double TrainedAdapter::step(const AdamFields& fields) {
         gradients[i].defined() ? gradients[i].contiguous() : at::zeros_like(value);
     ops::backend_of(value).adamw(
         {fields.learning_rate, fields.beta1, fields.beta2, fields.eps, fields.weight_decay,
-         1 - std::pow(fields.beta1, t), 1 - std::pow(fields.beta2, t), scale},
+         1 - exact::pow(fields.beta1, t), 1 - exact::pow(fields.beta2, t), scale},
         gradient, value, first_[i], second_[i]);
     parameter.mark_updated();
   }

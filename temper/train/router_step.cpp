@@ -4,10 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/forward_pass.h"
 
@@ -115,7 +115,7 @@ void RouterStep::describe(MetricsRow& row) const {
       const double share = choices_[l * experts_ + e] / all;
       most = std::max(most, share);
       least = std::min(least, share);
-      if (share > 0) entropy -= share * std::log(share);
+      if (share > 0) entropy -= share * exact::log(share);
     }
     largest += most;
     smallest += least;

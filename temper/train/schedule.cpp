@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "temper/base/exact_math.h"
+
 namespace temper::train {
 namespace {
 
@@ -13,7 +15,7 @@ using DecayShape = OptimizerSection::DecayShape;
 // steps; time scale of inverse_sqrt without a warm-up, as in transformers
 constexpr double kTimescale = 10000;
 
-double half_cosine(double progress) { return 0.5 * (1 + std::cos(std::numbers::pi * progress)); }
+double half_cosine(double progress) { return 0.5 * (1 + exact::cos(std::numbers::pi * progress)); }
 
 // The share of the way from learning_rate to its final value that is left `decayed` steps into the
 // decay.
@@ -55,7 +57,7 @@ double learning_rate(const OptimizerSection& c, int64_t step, int64_t steps) {
   if (c.schedule == Schedule::kWsd)
     left = left_of_wsd(c, done, warmup, static_cast<double>(steps));
   else if (c.schedule == Schedule::kPolynomial)
-    left = std::pow(1 - progress, c.power);
+    left = exact::pow(1 - progress, c.power);
   else if (c.schedule == Schedule::kLinear)
     left = 1 - progress;
   else

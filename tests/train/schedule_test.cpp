@@ -40,6 +40,16 @@ TEST_CASE("schedules are transformers'") {
   }
 }
 
+// The nearest doubles, by mpmath, where widely used C libraries' cosines and powers are not.
+TEST_CASE("learning rates do not depend on the C library") {
+  OptimizerSection config = section_of({{"schedule", "cosine"}});
+  config.learning_rate = 1;
+  CHECK(learning_rate(config, 32, 105) == 0x1.998ded7d1bfe2p-1);
+  CHECK(learning_rate(config, 44, 61) == 0x1.99616d79cf73ep-3);
+  CHECK(learning_rate(config, 48, 70) == 0x1.f2ca882599312p-3);
+  CHECK(learning_rate(config, 40, 86) == 0x1.25461e3dae66dp-1);
+}
+
 TEST_CASE("a warm-up that is a share of the run is rounded up to whole steps") {
   const OptimizerSection share = section_of({{"warmup_ratio", 0.1}}),
                          counted = section_of({{"warmup_steps", 3}});

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "temper/base/exact_math.h"
 #include "temper/ops/cpu/attention_pages-inl.h"
 #include "temper/ops/cpu/elementary-inl.h"
 
@@ -97,8 +98,6 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
   return {max,
           sum16<float>(lo, hi - lo, [scores](int64_t i, float sum) { return sum + scores[i]; })};
 }
-
-inline float log_of(float x) { return static_cast<float>(std::log(static_cast<double>(x))); }
 
 // The oldest key that a query of the block sees.
 template <class B>
@@ -227,7 +226,8 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
             exponentials(shape, rows.scores + row * rows.stride, oldest_key(shape, block, i),
                          block.first_position + i + 1);
         sums[row] = of_row.sum;
-        if (block.lse) block.lse[i * block.lse_stride + h] = of_row.max + log_of(of_row.sum);
+        if (block.lse)
+          block.lse[i * block.lse_stride + h] = of_row.max + exact::log_float(of_row.sum);
       }
   }
 

@@ -1,6 +1,7 @@
 // Dispatch of forest_attention.h to the machine's SIMD target.
 #include "temper/ops/cpu/forest_attention.h"
 
+#include "temper/base/exact_math.h"
 #include "temper/ops/cpu/reference_attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -43,11 +44,12 @@ void join_sinks(const AttentionShape& shape, int64_t num_tokens, const T* sinks,
 #pragma omp parallel for schedule(static) if (num_tokens * heads * dim > 32768)
   for (int64_t i = 0; i < num_tokens * heads; ++i) {
     const double before = static_cast<double>(lse[i]), sink = static_cast<double>(sinks[i % heads]),
-                 more = std::exp(sink - before);
+                 more = exact::quick_exp(sink - before);
     const T share = static_cast<T>(1 / (1 + more));
     for (int64_t d = i * dim; d < (i + 1) * dim; ++d) out[d] *= share;
-    lse[i] = static_cast<T>(sink > before ? sink + std::log1p(std::exp(before - sink))
-                                          : before + std::log1p(more));
+    lse[i] =
+        static_cast<T>(sink > before ? sink + exact::quick_log1p(exact::quick_exp(before - sink))
+                                     : before + exact::quick_log1p(more));
   }
 }
 template void join_sinks(const AttentionShape&, int64_t, const float*, float*, float*);

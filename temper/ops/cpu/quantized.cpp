@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "temper/base/exact_math.h"
 #include "temper/ops/cpu/four_bits_layout.h"
 
 namespace temper::kernels {
@@ -71,7 +72,7 @@ std::array<float, 256> dynamic_map() {
   std::vector<float> values{0.0f, 1.0f};
   for (int range = 0; range < 7; ++range) {
     const int parts = 1 << range;
-    const double power = std::pow(10.0, range - 6);
+    const double power = exact::pow(10.0, range - 6);
     const auto boundary = [&](int i) {
       return static_cast<float>(0.1 + 0.9 * static_cast<double>(i) / parts);
     };

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "temper/base/exact_math.h"
 #include "temper/base/random.h"
 #include "temper/ops/cpu/elementary-inl.h"
 #include "temper/ops/cpu/rows.h"
@@ -261,6 +262,9 @@ void ExpShifted(int64_t count, const T* x, T shift, T* y) {
   for (int64_t i = 0; i < count; ++i) y[i] = exp_of(x[i] - shift);
 }
 
+inline float log_of_sum(float sum) { return exact::log_float(sum); }
+inline double log_of_sum(double sum) { return exact::quick_log(sum); }
+
 template <class T>
 void JoinParts(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log_sum_exp,
                T* entropy) {
@@ -275,7 +279,7 @@ void JoinParts(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log
       sum = std::fma(p[b].sum, factor, sum);
       weighted = std::fma(std::fma(p[b].sum, shift, p[b].weighted), factor, weighted);
     }
-    const T log_sum = static_cast<T>(std::log(static_cast<double>(sum)));
+    const T log_sum = log_of_sum(sum);
     log_sum_exp[r] = max + log_sum;
     if (entropy) entropy[r] = log_sum - weighted / sum;
   }

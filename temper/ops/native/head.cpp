@@ -2,10 +2,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/ops/cpu/divergence.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
@@ -81,13 +81,14 @@ void join_row(const DivergencePart<T>* p, int64_t blocks, DivergenceKind kind, i
   }
   double sum_s = 0, sum_t = 0, cross_s = 0, cross_t = 0;
   for (int64_t b = 0; b < blocks; ++b) {
-    const double fs = std::exp(p[b].max_s - max_s), ft = std::exp(p[b].max_t - max_t);
+    const double fs = exact::quick_exp(p[b].max_s - max_s),
+                 ft = exact::quick_exp(p[b].max_t - max_t);
     sum_s += p[b].sum_s * fs;
     cross_s += p[b].cross_s * fs;
     sum_t += p[b].sum_t * ft;
     cross_t += p[b].cross_t * ft;
   }
-  const double lse_s = max_s + std::log(sum_s), lse_t = max_t + std::log(sum_t);
+  const double lse_s = max_s + exact::quick_log(sum_s), lse_t = max_t + exact::quick_log(sum_t);
   const double forward = cross_t / sum_t - lse_t + lse_s, reverse = cross_s / sum_s - lse_s + lse_t;
   sums.lse_student.mutable_data_ptr<T>()[r] = static_cast<T>(lse_s);
   sums.lse_teacher.mutable_data_ptr<T>()[r] = static_cast<T>(lse_t);

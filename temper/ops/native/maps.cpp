@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "temper/base/exact_math.h"
 #include "temper/ops/cpu/divergence.h"
 #include "temper/ops/native/head_vectors.h"
 #include "temper/ops/native/native.h"
@@ -69,7 +70,7 @@ void map_errors(const MapTile& t, const at::Tensor& a, at::Tensor& b, const at::
 template <class T>
 void share_with_sink(T sink, T max, int64_t count, T* probability) {
   const double largest = static_cast<double>(*std::max_element(probability, probability + count)),
-               of_sink = std::exp(static_cast<double>(sink) - static_cast<double>(max));
+               of_sink = exact::quick_exp(static_cast<double>(sink) - static_cast<double>(max));
   const T share = static_cast<T>(1 / (1 + of_sink * largest));
   for (int64_t j = 0; j < count; ++j) probability[j] *= share;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
 
@@ -68,11 +69,11 @@ struct Gates {
   double decay_log, slope, rate;  // slope: of decay_log in a + dt_bias
 };
 Gates gates_of(double a, double b, double a_log, double dt_bias) {
-  const double x = a + dt_bias, speed = std::exp(a_log);
-  const double e = std::exp(-std::abs(x));
-  const double softplus = std::max(x, 0.0) + std::log1p(e);
+  const double x = a + dt_bias, speed = exact::quick_exp(a_log);
+  const double e = exact::quick_exp(-std::abs(x));
+  const double softplus = std::max(x, 0.0) + exact::quick_log1p(e);
   const double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
-  return {-speed * softplus, -speed * sigmoid, 1 / (1 + std::exp(-b))};
+  return {-speed * softplus, -speed * sigmoid, 1 / (1 + exact::quick_exp(-b))};
 }
 
 // What kernels read of a pass.
@@ -97,7 +98,7 @@ struct PreparedDelta {
 #pragma omp parallel for schedule(static) if (n * heads > 512)
     for (int64_t i = 0; i < n * heads; ++i) {
       const Gates gates = gates_of(a[i], b[i], a_log[i % heads], dt[i % heads]);
-      d[i] = static_cast<T>(std::exp(gates.decay_log));
+      d[i] = static_cast<T>(exact::quick_exp(gates.decay_log));
       r[i] = static_cast<T>(gates.rate);
     }
     tokens = {values<T>(q), values<T>(k), qkv + 2 * keys, s.qkv_width(), d, r};
@@ -124,7 +125,7 @@ void gates_backward(const DeltaRuleSpec& s, const DeltaRuleInputs& in, const at:
     double of_log = 0, of_dt = 0;
     for (int64_t i = h; i < n * heads; i += heads) {
       const Gates gates = gates_of(a[i], b[i], a_log[h], dt[h]);
-      const double d = dd[i] * std::exp(gates.decay_log);
+      const double d = dd[i] * exact::quick_exp(gates.decay_log);
       const double dx = d * gates.slope;
       da[i] = static_cast<T>(dx);
       db[i] = static_cast<T>(dr[i] * gates.rate * (1 - gates.rate));

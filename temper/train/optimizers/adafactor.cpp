@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "temper/base/exact_math.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
@@ -65,7 +66,7 @@ class Adafactor : public UpdateRule {
     const bool factored = state.size() == 2;
     const Matrix m{factored ? grad.size(0) : 1, factored ? grad.size(1) : grad.numel(),
                    grad.const_data_ptr<float>(), static_cast<float>(u.grad_scale)};
-    const double decay = 1 - std::pow(static_cast<double>(u.step), kDecay);
+    const double decay = 1 - exact::pow(static_cast<double>(u.step), kDecay);
     std::vector<float> row(static_cast<size_t>(m.rows), 1.0f),
         column(static_cast<size_t>(m.columns));
     if (factored) {
@@ -93,7 +94,7 @@ class Adafactor : public UpdateRule {
  private:
   static void update_on_device(const Update& u, const at::Tensor& grad, const at::Tensor& value,
                                std::span<const at::Tensor> state) {
-    const double decay = 1 - std::pow(static_cast<double>(u.step), kDecay);
+    const double decay = 1 - exact::pow(static_cast<double>(u.step), kDecay);
     const at::Tensor g = grad * u.grad_scale, square = g.square().add_(kSquareEps);
     const auto move = [&](const at::Tensor& moment, const at::Tensor& now) {
       moment.copy_((moment.to(at::kDouble) * decay).add_(now.to(at::kDouble), 1 - decay));

@@ -1,6 +1,6 @@
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101), to the formulas of torch.optim.AdamW.
-#include <cmath>
 
+#include "temper/base/exact_math.h"
 #include "temper/ops/backend.h"
 #include "temper/train/update_rule.h"
 
@@ -20,8 +20,8 @@ class AdamW : public UpdateRule {
               std::span<const at::Tensor> state) const override {
     const double t = static_cast<double>(u.step);
     ops::backend_of(value).adamw(
-        {u.learning_rate, betas_[0], betas_[1], eps_, u.weight_decay, 1 - std::pow(betas_[0], t),
-         1 - std::pow(betas_[1], t), u.grad_scale},
+        {u.learning_rate, betas_[0], betas_[1], eps_, u.weight_decay, 1 - exact::pow(betas_[0], t),
+         1 - exact::pow(betas_[1], t), u.grad_scale},
         grad, value, state[0], state[1]);
   }
 

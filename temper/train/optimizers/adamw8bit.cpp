@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 
+#include "temper/base/exact_math.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
@@ -32,7 +33,7 @@ Table dynamic_map(bool with_sign) {
   std::vector<float> values{0, 1};
   for (int range = 0; range < kRanges; ++range) {
     const int items = 1 << (with_sign ? range : range + 1);
-    const float unit = static_cast<float>(std::pow(10.0, range - kRanges + 1));
+    const float unit = static_cast<float>(exact::pow(10.0, range - kRanges + 1));
     for (int j = 0; j < items; ++j) {
       const float middle = unit * ((boundary(j, items) + boundary(j + 1, items)) / 2);
       values.push_back(middle);
@@ -168,9 +169,9 @@ class AdamW8bit : public UpdateRule {
     const at::Tensor g = grad * u.grad_scale;
     const at::Tensor m = first.read().mul_(betas_[0]).add_(g, 1 - betas_[0]);
     const at::Tensor v = second.read().mul_(betas_[1]).addcmul_(g, g, 1 - betas_[1]);
-    const at::Tensor root = v.sqrt().div_(std::sqrt(1 - std::pow(betas_[1], t))).add_(eps_);
+    const at::Tensor root = v.sqrt().div_(std::sqrt(1 - exact::pow(betas_[1], t))).add_(eps_);
     value.mul_(1 - u.learning_rate * u.weight_decay)
-        .addcdiv_(m, root, -u.learning_rate / (1 - std::pow(betas_[0], t)));
+        .addcdiv_(m, root, -u.learning_rate / (1 - exact::pow(betas_[0], t)));
     first.write(m);
     second.write(v);
   }
@@ -183,8 +184,8 @@ class AdamW8bit : public UpdateRule {
     const double t = static_cast<double>(u.step);
     const float b1 = static_cast<float>(betas_[0]), c1 = static_cast<float>(1 - betas_[0]);
     const float b2 = static_cast<float>(betas_[1]), c2 = static_cast<float>(1 - betas_[1]);
-    const float rate = static_cast<float>(u.learning_rate / (1 - std::pow(betas_[0], t))),
-                root = static_cast<float>(std::sqrt(1 - std::pow(betas_[1], t)));
+    const float rate = static_cast<float>(u.learning_rate / (1 - exact::pow(betas_[0], t))),
+                root = static_cast<float>(std::sqrt(1 - exact::pow(betas_[1], t)));
     const float keep = static_cast<float>(1 - u.learning_rate * u.weight_decay),
                 eps = static_cast<float>(eps_), scale = static_cast<float>(u.grad_scale);
     for (int64_t i = 0; i < first.count; ++i) {
