@@ -3,6 +3,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/delta_net.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::models {
 namespace {
@@ -60,7 +61,7 @@ void add_delta_net_parts(const ops::DeltaRuleSpec& rule, bool joined, GgufForm& 
     form.parts.push_back({str("linear_attn.", own), gguf, make});
   };
   const auto rows = [heads](const at::Tensor& v) { return heads.rows(v); };
-  add("A_log", "ssm_a", [heads](const at::Tensor& v) { return heads.rows(v.exp().neg()); });
+  add("A_log", "ssm_a", [heads](const at::Tensor& v) { return heads.rows(ops::exp(v).neg()); });
   add("dt_bias", "ssm_dt.bias", rows);
   add("conv1d.weight", "ssm_conv1d.weight",
       [heads, before](const at::Tensor& v) { return heads.last_rows(v.squeeze(1), before); });

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "temper/ops/pointwise.h"
+
 namespace temper::nn {
 
 Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
@@ -39,7 +41,7 @@ at::Tensor RouterWatch::see(int64_t layer, const at::Tensor& logits, const ops::
     if (loss && !choices_only) {
       const at::NoGradGuard no_grad;
       const at::Tensor sums =
-          ops::router_probabilities(logits.detach()).to(at::kDouble).sum(0).to(at::kCPU);
+          ops::sum_of_rows(ops::router_probabilities(logits.detach()).to(at::kDouble)).cpu();
       of.probability.resize(of.chosen.size());
       for (size_t e = 0; e < of.chosen.size(); ++e)
         of.probability[e] += sums.const_data_ptr<double>()[e];

@@ -4,6 +4,7 @@
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
@@ -16,8 +17,9 @@ using torch::autograd::variable_list;
 at::Tensor gradient_of_sinks(const at::Tensor& sinks, const AttentionResult& result,
                              const at::Tensor& dout) {
   const int64_t rows = dout.size(0), heads = sinks.size(0);
-  const at::Tensor delta = (dout * result.out).view({rows, heads, -1}).sum(2);
-  return (sinks - result.log_sum_exp).exp_().mul_(delta).sum(0).neg_();
+  const at::Tensor delta = sum_in_rows((dout * result.out).view({rows, heads, -1}));
+  const at::NoGradGuard no_grad;
+  return sum_of_rows(ops::exp(sinks - result.log_sum_exp).mul_(delta)).neg_();
 }
 
 struct AttentionKept {

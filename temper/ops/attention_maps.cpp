@@ -7,6 +7,7 @@
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
@@ -79,7 +80,7 @@ struct SquaredError {
 // 0, as maps do not show it.
 void add_gradient_of_sinks(const at::Tensor& probability, const at::Tensor& dp,
                            at::Tensor& dsinks) {
-  dsinks.sub_(((1 - probability.sum(2)) * (probability * dp).sum(2)).sum(1));
+  dsinks.sub_(sum_in_rows((1 - sum_in_rows(probability)) * sum_in_rows(probability * dp)));
 }
 
 template <class Comparison>

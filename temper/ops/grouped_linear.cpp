@@ -7,6 +7,7 @@
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
@@ -176,7 +177,8 @@ struct GroupedFunction : Function<GroupedFunction> {
       ++place;
       if (!has_bias[g]) continue;
       const int64_t rows = what.offsets[g + 1] - what.offsets[g];
-      if (ctx->needs_input_grad(place)) grads[place] = dy.narrow(0, what.offsets[g], rows).sum(0);
+      if (ctx->needs_input_grad(place))
+        grads[place] = sum_of_rows(dy.narrow(0, what.offsets[g], rows));
       ++place;
     }
     if (!any) return;

@@ -5,6 +5,7 @@
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
@@ -142,7 +143,7 @@ struct LinearFunction : Function<LinearFunction> {
         grads[place] = at::empty_like(weight.values);
         weight_gradient(weight, dy, own, grads[place], false, h_panels);
       }
-      if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
+      if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = sum_of_rows(dy);
     }
     if (dh.defined()) {
       if (in.ranks) in.ranks->all_reduce_sum(dh);

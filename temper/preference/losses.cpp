@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/ops/pointwise.h"
+
 namespace temper::preference {
 namespace {
 
@@ -12,7 +14,7 @@ at::Tensor difference(const Ratios& r) { return r.chosen_C - r.rejected_R; }
 // (Mitchell 2023), -(1 - ε) log σ(βh) - ε log σ(-βh).
 at::Tensor sigmoid(const Ratios& r, const PreferenceSection& s) {
   const at::Tensor x = s.beta * difference(r);
-  return -(1 - s.label_smoothing) * at::log_sigmoid(x) - s.label_smoothing * at::log_sigmoid(-x);
+  return -(1 - s.label_smoothing) * ops::log_sigmoid(x) - s.label_smoothing * ops::log_sigmoid(-x);
 }
 
 // SLiC-HF (Zhao et al., arXiv 2305.10425) on DPO's ratios, as RSO (Liu et al., arXiv 2309.06657)
@@ -32,26 +34,26 @@ at::Tensor ipo(const Ratios& r, const PreferenceSection& s) {
 at::Tensor robust(const Ratios& r, const PreferenceSection& s) {
   const at::Tensor x = s.beta * difference(r);
   const double e = s.label_smoothing;
-  return (-(1 - e) * at::log_sigmoid(x) + e * at::log_sigmoid(-x)) / (1 - 2 * e);
+  return (-(1 - e) * ops::log_sigmoid(x) + e * ops::log_sigmoid(-x)) / (1 - 2 * e);
 }
 
 // SimPO (Meng et al., arXiv 2405.14734, equation 6): -log σ(βh - γ), h of mean log-probabilities
 // without a reference. label_smoothing as in cDPO.
 at::Tensor simpo(const Ratios& r, const PreferenceSection& s) {
   const at::Tensor x = s.beta * difference(r) - s.simpo_gamma;
-  return -(1 - s.label_smoothing) * at::log_sigmoid(x) - s.label_smoothing * at::log_sigmoid(-x);
+  return -(1 - s.label_smoothing) * ops::log_sigmoid(x) - s.label_smoothing * ops::log_sigmoid(-x);
 }
 
 // KTO (Ethayarajh et al., arXiv 2402.01306, equation 8): λ_D (1 - σ(β(ratio - kl))) of a desirable
 // completion, λ_U (1 - σ(β(kl - ratio))) of an undesirable one.
 at::Tensor kto(const Ratios& r, const PreferenceSection& s) {
-  return at::cat({s.desirable_weight * (1 - at::sigmoid(s.beta * (r.chosen_C - r.kl))),
-                  s.undesirable_weight * (1 - at::sigmoid(s.beta * (r.kl - r.rejected_R)))});
+  return at::cat({s.desirable_weight * (1 - ops::sigmoid(s.beta * (r.chosen_C - r.kl))),
+                  s.undesirable_weight * (1 - ops::sigmoid(s.beta * (r.kl - r.rejected_R)))});
 }
 
 // log(1 - exp x) for x < 0, exact near 0 too. Where x is 0 to the last bit the odds are infinite:
 // a bound keeps the gradient finite.
-at::Tensor log1mexp(const at::Tensor& x) { return at::log(-at::expm1(x.clamp_max(-1e-12))); }
+at::Tensor log1mexp(const at::Tensor& x) { return ops::log(-ops::expm1(x.clamp_max(-1e-12))); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/ops/pointwise.h"
 #include "temper/preference/losses.h"
 #include "temper/train/ranks.h"
 
@@ -40,7 +41,7 @@ train::Loss OrpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass
                         .denominator = batch.chosen});
   loss.terms.push_back({.name = "odds_ratio",
                         .coefficient = lambda,
-                        .value = -at::log_sigmoid(odds_P).to(at::kFloat),
+                        .value = -ops::log_sigmoid(odds_P).to(at::kFloat),
                         .denominator = batch.chosen});
   add_means(loss, batch,
             {lambda * mean_P, lambda * rejected_mean_P, chosen.unit_S, rejected.unit_S});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/ops/pointwise.h"
 #include "temper/train/ranks.h"
 
 namespace temper::preference {
@@ -34,7 +35,7 @@ train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pa
   const at::Tensor difference_P = chosen_P - rejected_P - at::tensor(margin, at::kDouble);
   train::Loss loss;
   loss.terms.push_back({.name = "preference",
-                        .value = -at::log_sigmoid(difference_P).to(at::kFloat),
+                        .value = -ops::log_sigmoid(difference_P).to(at::kFloat),
                         .denominator = batch.chosen});
   if (centring > 0)
     loss.terms.push_back({.name = "centring",

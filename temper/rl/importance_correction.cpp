@@ -2,13 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/ops/pointwise.h"
 #include "temper/rl/algorithms/terms.h"
 
 namespace temper::rl {
 
 at::Tensor ImportanceCorrection::weight(const at::Tensor& old_logp_M,
                                         const at::Tensor& sampler_logp_M) const {
-  const at::Tensor weight_M = at::exp(old_logp_M - sampler_logp_M);
+  const at::Tensor weight_M = ops::exp(old_logp_M - sampler_logp_M);
   if (!mask) return at::clamp_max(weight_M, cap);
   const at::Tensor below_M = weight_M < low;
   const at::Tensor above_M = weight_M > high;
@@ -17,7 +18,7 @@ at::Tensor ImportanceCorrection::weight(const at::Tensor& old_logp_M,
 
 at::Tensor ImportanceCorrection::outside(const at::Tensor& old_logp_M,
                                          const at::Tensor& sampler_logp_M) const {
-  const at::Tensor weight_M = at::exp(old_logp_M - sampler_logp_M);
+  const at::Tensor weight_M = ops::exp(old_logp_M - sampler_logp_M);
   const at::Tensor above_M = weight_M > (mask ? high : cap);
   return (mask ? at::logical_or(above_M, weight_M < low) : above_M).to(at::kFloat);
 }

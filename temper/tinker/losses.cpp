@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 
 namespace temper::tinker {
 namespace {
@@ -98,7 +99,7 @@ double sequence_ratio(const Ratios& ratios) {
     sum += ratios.log_ratio(i);
     ++count;
   }
-  return count > 0 ? std::exp(sum / count) : 1;
+  return count > 0 ? exact::exp(sum / count) : 1;
 }
 
 // One target's loss and derivative by its log-probability. `sequence`: the ratio under gspo.
@@ -111,7 +112,7 @@ std::pair<double, double> of_target(const LossSpec& spec, const Ratios& ratios, 
   const double a = double{t.advantage[i]};
   // A ratio that overflows has no place where nothing is multiplied by it.
   if (a == 0 && spec.kind != LossKind::kDro) return {0, 0};
-  const double log_ratio = ratios.log_ratio(i), ratio = std::exp(log_ratio);
+  const double log_ratio = ratios.log_ratio(i), ratio = exact::exp(log_ratio);
   switch (spec.kind) {
     case LossKind::kImportanceSampling:
       return {-ratio * a, -ratio * a};

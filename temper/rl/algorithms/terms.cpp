@@ -4,19 +4,23 @@
 
 #include <numeric>
 
+#include "temper/ops/pointwise.h"
+
 namespace temper::rl {
 
-at::Tensor importance_ratio(const TokenBatch& b) { return at::exp(b.logp_M - b.old_logp_M); }
+at::Tensor importance_ratio(const TokenBatch& b) { return ops::exp(b.logp_M - b.old_logp_M); }
 
 at::Tensor sequence_ratio(const TokenBatch& b) {
   const at::Tensor difference_M = (b.logp_M - b.old_logp_M).detach();
   at::Tensor mean_M = at::empty_like(difference_M);
   for (size_t c = 0; c + 1 < b.cu_length_C1.size(); ++c) {
     const int64_t start = b.cu_length_C1[c], length = b.cu_length_C1[c + 1] - start;
-    mean_M.narrow(0, start, length).copy_(difference_M.narrow(0, start, length).mean());
+    mean_M.narrow(0, start, length)
+        .fill_(train::ordered_sum(difference_M.narrow(0, start, length)) /
+               static_cast<double>(length));
   }
   // The difference, which is 0, first: added to a small mean, logp would round it.
-  return at::exp(mean_M + (b.logp_M - b.logp_M.detach()));
+  return ops::exp(mean_M + (b.logp_M - b.logp_M.detach()));
 }
 
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double low,
@@ -50,7 +54,7 @@ at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor&
     case KlEstimator::kK3:
       break;
   }
-  return at::expm1(d) - d;
+  return ops::expm1(d) - d;
 }
 
 std::vector<double> aggregate(Aggregation how, std::span<const int64_t> length_C,
