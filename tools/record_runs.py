@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Records what short training runs of a build leave, to the bit, and compares two such records.
 
-usage: tools/record_runs.py --temper build/temper --output RECORD.json [--only NAME ...]
+usage: tools/record_runs.py --temper build/temper --output RECORD.json [--only NAME ...] [--environment NAME=VALUE ...]
        tools/record_runs.py --compare A.json B.json
+       tools/record_runs.py --temper build/temper --targets [--only NAME ...]
 
 A change that is meant to leave every number alone is checked with a record of the build before and one of the build
 after. Every build is given the same commands, models (random weights from one seed) and rows. Recorded are the SHA-256
 of every file in final/, every value of metrics.jsonl but times and memory, and the fields of the rollouts. Keys that
 only one of two records has are listed as added or removed; a value that both have and that differs is a difference, and
 the exit status is then 1.
+
+--targets compares one build with itself: under every set of vector instructions that the machine has (TEMPER_SIMD), with
+a LibTorch without vectors (ATEN_CPU_CAPABILITY), and with a C library whose functions take other paths (GLIBC_TUNABLES).
 """
 import argparse
 import hashlib
@@ -20,6 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True  # beside this file, which may be where nobody writes
+import target_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 120  # seconds for one command
@@ -47,7 +54,7 @@ def make_inputs():
     os.mkdir("tokenizer")
     pathlib.Path("tokenizer/tokenizer.json").write_text(json.dumps(golden))
     ids = {**golden["model"]["vocab"], **{token["content"]: token["id"] for token in golden["added_tokens"]}}
-    models = {**MODELS, "text": {**MODELS["qwen3"], "vocab_size": max(ids.values()) + 1, "eos_token_id": ids["<|end|>"]}}
+    models = {**MODELS, **target_runs.MODELS, "text": {**MODELS["qwen3"], "vocab_size": max(ids.values()) + 1, "eos_token_id": ids["<|end|>"]}}
     for name, config in models.items():
         pathlib.Path(f"{name}.json").write_text(json.dumps(config))
 
@@ -63,6 +70,7 @@ def make_inputs():
     # A batch of completions that no sampler of ours made: what a replay of it gives does not depend on sampling.
     write_rows("foreign.jsonl", [{"group": group, "prompt_tokens": pattern[group], "completion_tokens": [rng.randrange(3, 331) for _ in range(1 + (3 * sample + group) % 8)],
                                   "reward": round(rng.random(), 3)} for group in range(6) for sample in range(4)])
+    target_runs.make_rows(write_rows)
     return models
 
 
@@ -125,7 +133,7 @@ def runs():
         "grpo-resumed": parts(grpo("qwen3"), 3, 6),
         "grpo-ranks": ranks(grpo("qwen3")),
     }
-    return out
+    return out | target_runs.runs(SFT, GRPO, EVEN)
 
 
 def timed(key):
@@ -145,7 +153,7 @@ def by_field(rows):
 def read_result(directory):
     """Path within the output directory (and field) -> value."""
     found = {}
-    for path in sorted((directory / "final").rglob("*")):
+    for path in [directory / "out.jsonl", *sorted((directory / "final").rglob("*")), *sorted((directory / "critic").rglob("*"))]:
         if path.is_file():
             found[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
     metrics = directory / "metrics.jsonl"
@@ -160,25 +168,34 @@ def read_result(directory):
     return found
 
 
-def record(temper, only):
+def record(temper, only, environment):
     def call(arguments, threads=2):
         done = subprocess.run([temper, *arguments], capture_output=True, text=True, timeout=TIMEOUT,
-                              env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+                              env={**os.environ, "OMP_NUM_THREADS": str(threads), "TEMPER_CACHE_DIR": "", **environment})
         return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
+    def call_run(name, command):
+        if target_runs.OUT not in command:
+            return call([*command, f"output_dir={name}"], 1 if "--nproc" in command else 2)
+        os.makedirs(name, exist_ok=True)
+        return call([f"{name}/out.jsonl" if argument == target_runs.OUT else argument for argument in command])
+
     out = {}
+    wanted = {name: commands for name, commands in runs().items() if not only or name in only}
+    used = {argument.removeprefix("model.path=").removeprefix("distill.teacher=") for commands in wanted.values() for command in commands for argument in command}
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
         for name in make_inputs():
+            if name not in used:
+                continue
             status, error = call(["init", "--config", f"{name}.json", "--seed", "3", "--output", name, *(["--tokenizer", "tokenizer"] if name == "text" else [])])
             if status:
                 sys.exit(f"{name}: {error}")
-        for name, commands in runs().items():
-            if only and name not in only:
-                continue
+            out[f"init {name}"] = {"status": 0, "values": {"weights": hashlib.sha256(pathlib.Path(name, "model.safetensors").read_bytes()).hexdigest()}}
+        for name, commands in wanted.items():
             start = time.time()
             for command in commands:
-                status, error = call([*command, f"output_dir={name}"], 1 if "--nproc" in command else 2)
+                status, error = call_run(name, command)
                 if status:
                     break
             out[name] = {"status": status, **({"error": error} if status else {}), "values": read_result(pathlib.Path(name))}
@@ -192,14 +209,36 @@ def record(temper, only):
     return out
 
 
+def environments(temper):
+    """What must not change a bit. The widest vector instructions are those that are used anyway."""
+    has = lambda name: subprocess.run([temper, "list", "losses"], capture_output=True, env={**os.environ, "TEMPER_SIMD": name}).returncode == 0
+    found = [{"TEMPER_SIMD": name} for name in ("neon", "avx2", "avx512") if has(name)]
+    return [*found[:-1], {"ATEN_CPU_CAPABILITY": "default"}, {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2"}]
+
+
+def compare_targets(temper, only):
+    """Records each run as it is and in each environment; prints what differs. The number of runs that differ or fail."""
+    first = record(temper, only, {})
+    failed = {name for name, run in first.items() if run["status"]}
+    for environment in environments(temper):
+        text = " ".join(f"{name}={value}" for name, value in environment.items())
+        print(f"with {text}:", flush=True)
+        other = record(temper, only, environment)
+        for name in first:
+            if compare({name: first[name]}, {name: other[name]}, limit=3):
+                failed.add(name)
+    print(f"{len(first)} runs; differ or fail: {', '.join(sorted(failed)) or 'none'}")
+    return len(failed)
+
+
 def key_of(place):
     """A place without its step: `metrics train loss`, `rollouts reward`."""
     words = place.split()
     return " ".join(words[:2] + words[4:] if words[0] == "metrics" else ["rollouts", *words[1:]] if words[0].startswith("rollouts/") else words)
 
 
-def compare(a, b):
-    """Prints every difference; the number of values that differ."""
+def compare(a, b, limit=None):
+    """Prints every difference, or the first ones of each run; the number of values that differ."""
     different = 0
     for name in a | b:
         if name not in a or name not in b:
@@ -210,10 +249,10 @@ def compare(a, b):
             print(f"{name}: exit status {a[name]['status']} and {b[name]['status']}: {a[name].get('error', '')} {b[name].get('error', '')}".rstrip())
         before, after = a[name]["values"], b[name]["values"]
         keys_before, keys_after = {key_of(place) for place in before}, {key_of(place) for place in after}
-        for place in before | after:
-            if before.get(place) != after.get(place) and key_of(place) in keys_before & keys_after:
-                different += 1
-                print(f"{name}: {place}: {before.get(place, 'absent')[:40]} and {after.get(place, 'absent')[:40]}")
+        places = [place for place in before | after if before.get(place) != after.get(place) and key_of(place) in keys_before & keys_after]
+        different += len(places)
+        for place in places[:limit]:
+            print(f"{name}: {place}: {before.get(place, 'absent')[:40]} and {after.get(place, 'absent')[:40]}")
         for word, only in (("removed", keys_before - keys_after), ("added", keys_after - keys_before)):
             if only:
                 print(f"{name}: {word}: {', '.join(sorted(only))}")
@@ -225,6 +264,8 @@ def main():
     parser.add_argument("--temper", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--only", nargs="*", help="names of runs")
+    parser.add_argument("--environment", nargs="*", default=[], metavar="NAME=VALUE", help="variables of the recorded runs")
+    parser.add_argument("--targets", action="store_true", help="compare vector instructions and libraries")
     parser.add_argument("--compare", nargs=2, type=pathlib.Path, metavar=("A", "B"))
     args = parser.parse_args()
     if args.compare:
@@ -232,11 +273,13 @@ def main():
         different = compare(a, b)
         print(f"{different} values differ" if different else "every value that both have is the same")
         sys.exit(1 if different else 0)
+    if args.temper and args.targets:
+        sys.exit(1 if compare_targets(str(args.temper.resolve()), args.only) else 0)
     if not args.temper or not args.output:
-        parser.error("--temper and --output, or --compare")
+        parser.error("--temper and --output or --targets, or --compare")
     output = args.output.resolve()
     start = time.time()
-    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only), indent=1))
+    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only, dict(pair.split("=", 1) for pair in args.environment)), indent=1))
     print(f"{output}: {time.time() - start:.0f} s")
 
 
