@@ -10,15 +10,20 @@ namespace {
 
 std::string pass_k(const EvalOutcome& outcome) { return "pass@" + std::to_string(outcome.samples); }
 
-Json interval(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
-
 std::string interval_line(const std::string& name, const Interval& v) {
-  return temper::str(name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '),
-                     format_fixed(v.mean, 4), "  (", format_fixed(v.low, 4), " to ",
-                     format_fixed(v.high, 4), ")\n");
+  return temper::str(
+      name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '), format_fixed(v.mean, 4),
+      v.is_known()
+          ? temper::str("  (", format_fixed(v.low, 4), " to ", format_fixed(v.high, 4), ")\n")
+          : "  (of one prompt: no interval)\n");
 }
 
 }  // namespace
+
+Json interval(const Interval& i) {
+  if (!i.is_known()) return {{"mean", i.mean}, {"low", nullptr}, {"high", nullptr}};
+  return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}};
+}
 
 EvalOutcome summarize(std::span<const EvalSample> samples, int64_t each, double threshold) {
   std::vector<double> reward, one, k;

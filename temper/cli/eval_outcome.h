@@ -39,6 +39,8 @@ struct EvalOutcome {
 EvalOutcome summarize(std::span<const EvalSample> samples, int64_t each, double threshold);
 
 Json to_json(const EvalOutcome& outcome);
+// {mean, low, high}; null for bounds that are not known.
+Json interval(const Interval& interval);
 // A table for people.
 std::string to_text(const EvalOutcome& outcome);
 

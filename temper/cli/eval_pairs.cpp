@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/cli/eval_outcome.h"
 #include "temper/cli/work.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/pass_rate.h"
@@ -30,11 +31,11 @@ std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool 
   return preference::make_pair_scorer(std::move(model));
 }
 
-Json number(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
-
 std::string pair_line(const char* name, const Interval& i) {
-  return temper::str(name, format_brief(i.mean), "  [", format_brief(i.low), ", ",
-                     format_brief(i.high), "]\n");
+  return temper::str(
+      name, format_brief(i.mean),
+      i.is_known() ? temper::str("  [", format_brief(i.low), ", ", format_brief(i.high), "]\n")
+                   : "  [of one pair: no interval]\n");
 }
 
 }  // namespace
@@ -71,10 +72,10 @@ int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   if (json)
     std::cout << Json{{"pairs", right.size()},
                       {"score", scalar ? "reward" : "mean_logprob"},
-                      {"accuracy", number(accuracy)},
-                      {"margin", number(mean_margin)},
-                      {"chosen", number(mean_chosen)},
-                      {"rejected", number(mean_rejected)}}
+                      {"accuracy", interval(accuracy)},
+                      {"margin", interval(mean_margin)},
+                      {"chosen", interval(mean_chosen)},
+                      {"rejected", interval(mean_rejected)}}
                      .dump()
               << "\n";
   else

@@ -11,12 +11,13 @@ namespace temper {
 double pass_at_k(int64_t samples, int64_t correct, int64_t k);
 
 struct Interval {
-  double mean = 0, low = 0, high = 0;
+  double mean = 0, low = 0, high = 0;  // low, high: NaN where the values say nothing of it
+  bool is_known() const { return low <= high; }
 };
 // The mean of independent values and its 95 % interval. Where all are within [0, 1] it is Wilson's
 // for a share (Wilson, JASA 1927), which stays within [0, 1] and does not pretend to be sure where
 // nothing varied, with the effective number of values (Kish, Survey Sampling, 1965) where they are
-// shares themselves; else the normal approximation.
+// shares themselves; else Student's t (Biometrika, 1908), which one value has none of.
 Interval confidence_interval(std::span<const double> values);
 
 }  // namespace temper

@@ -31,7 +31,7 @@ TEST_CASE("pass@k is one minus the share of k-subsets without a right sample") {
   CHECK(pass_at_k(100, 50, 10) == Approx(0.9994065).epsilon(1e-6));
 }
 
-TEST_CASE("intervals: Wilson's for shares, the normal one for other values") {
+TEST_CASE("intervals: Wilson's for shares, Student's for other values") {
   const Interval share = confidence_interval(std::vector<double>{0, 1, 1, 0, 1, 1, 1, 1});
   CHECK(share.mean == Approx(0.75));
   CHECK(share.low == Approx(0.4093).epsilon(1e-3));
@@ -45,7 +45,19 @@ TEST_CASE("intervals: Wilson's for shares, the normal one for other values") {
   // Shares that vary little are surer than as many coins.
   const Interval calm = confidence_interval(std::vector<double>{0.5, 0.6, 0.4, 0.5, 0.55, 0.45});
   CHECK(calm.high - calm.low == Approx(2 * 1.959964 * 0.0707107 / std::sqrt(6.0)).epsilon(0.02));
-  const Interval normal = confidence_interval(std::vector<double>{-1, 0, 2, 3});
-  CHECK(normal.low == Approx(1 - 1.959964 * 1.8257419 / 2).epsilon(1e-5));
+  // Quantiles of a table: 3.182446 with 3 degrees of freedom, 12.706205 with 1, 1.984217 with 99.
+  const Interval student = confidence_interval(std::vector<double>{-1, 0, 2, 3});
+  CHECK(student.low == Approx(1 - 3.182446 * 1.8257419 / 2).epsilon(1e-6));
+  CHECK(student.high == Approx(1 + 3.182446 * 1.8257419 / 2).epsilon(1e-6));
+  const Interval two = confidence_interval(std::vector<double>{-1, 2});
+  CHECK(two.high - two.mean == Approx(12.706205 * 1.5).epsilon(1e-6));
+  std::vector<double> hundred;
+  for (int i = 0; i < 100; ++i) hundred.push_back(i % 2 == 0 ? -1 : 1);
+  CHECK(confidence_interval(hundred).high == Approx(1.984217 * std::sqrt(1.0 / 99)).epsilon(1e-6));
   CHECK(confidence_interval(std::vector<double>{-3, -3}).low == -3);
+  // One value says nothing of how far others lie.
+  const Interval one = confidence_interval(std::vector<double>{-3});
+  CHECK(one.mean == -3);
+  CHECK_FALSE(one.is_known());
+  CHECK(two.is_known());
 }

@@ -3,10 +3,22 @@
 
 #include <doctest/doctest.h>
 
+#include "temper/rl/algorithms/algorithm.h"
+#include "tests/rl/groups.h"
 #include "tests/rl/heard.h"
 
 using namespace temper;
 using namespace temper::rl;
+
+TEST_CASE("the mean of equal numbers of turns is that number") {
+  std::vector<EpisodeGroup> groups(
+      1, group_of(std::vector<int64_t>(49, 2), std::vector<double>(49, 1.0)));
+  for (Episode& episode : groups[0].episodes) episode.turns = 1;
+  double in_parts = 0;
+  for (int i = 0; i < 49; ++i) in_parts += 1.0 / 49;
+  REQUIRE(in_parts != 1);  // what a sum of shares would be
+  CHECK(describe(groups, *algorithms().find("grpo")()).turns_mean == 1);
+}
 
 TEST_CASE("a sampler that is far from the trainer is told, with the number") {
   tiny::Heard heard;

@@ -46,12 +46,13 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorith
       s.reward_mean += e.reward / count;
       s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
       s.truncated += (e.stopped ? 0 : 1) / count;
-      s.turns_mean += static_cast<double>(e.turns) / count;
+      s.turns_mean += static_cast<double>(e.turns);
       for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
     }
     s.zero_std_groups += !algorithm.keep(group);
     ++s.groups;
   }
+  if (count > 0) s.turns_mean /= count;    // at once: that of equal numbers is the same number
   std::map<std::string, double> in_group;  // episodes
   for (const EpisodeGroup& group : groups) {
     if (group.rows.empty()) continue;
