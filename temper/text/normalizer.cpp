@@ -1,5 +1,7 @@
 #include "temper/text/normalizer.h"
 
+#include "temper/base/error.h"
+
 namespace temper {
 namespace {
 
@@ -55,7 +57,8 @@ void Normalizer::add(const JsonField& field) {
   }
 }
 
-std::string Normalizer::apply_step(const Step& step, std::string_view text, bool& at_start) {
+std::string Normalizer::apply_step(const Step& step, std::string_view text, bool& at_start,
+                                   size_t most) {
   if (const auto* form = std::get_if<Form>(&step)) return normalize(text, form->form);
   if (std::holds_alternative<Lowercase>(step)) return lowercase(text);
   if (const auto* ends = std::get_if<Strip>(&step)) {
@@ -67,13 +70,20 @@ std::string Normalizer::apply_step(const Step& step, std::string_view text, bool
     return text.empty() ? std::string() : prepend->text + std::string(text);
   const auto& replace = std::get<Replace>(step);
   if (at_start) at_start = begins_as_before(replace.pattern, text, replace.content);
-  return replace_all(replace.pattern, text, replace.content);
+  return replace_all(replace.pattern, text, replace.content, most);
 }
 
 std::string Normalizer::apply(std::string_view text, bool& at_start) const {
+  // A normal form makes at most 18 characters of one (Unicode's stream-safe bound).
+  constexpr size_t kGrowth = 32, kSlack = size_t{1} << 20;
+  const size_t most = kSlack + kGrowth * text.size();
   if (steps_.empty()) return std::string(text);
-  std::string out = apply_step(steps_[0], text, at_start);
-  for (size_t i = 1; i < steps_.size(); ++i) out = apply_step(steps_[i], out, at_start);
+  std::string out = apply_step(steps_[0], text, at_start, most);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (i > 0) out = apply_step(steps_[i], out, at_start, most);
+    check<DataError>(out.size() <= most, "tokenizer.json: the normalizer makes ", out.size(),
+                     " bytes of a text of ", text.size(), ", expected at most ", most);
+  }
   return out;
 }
 

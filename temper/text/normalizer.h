@@ -22,7 +22,8 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
 
   // `at_start` says whether the first character stems from the start of the whole input; it is
-  // updated (Strip may remove what stood there), for Metaspace's prepend_scheme "first".
+  // updated (Strip may remove what stood there), for Metaspace's prepend_scheme "first". Throws
+  // DataError where a text grows beyond all need, as only a tokenizer that was made for it does.
   std::string apply(std::string_view text, bool& at_start) const;
 
  private:
@@ -43,7 +44,8 @@ class Normalizer {
   using Step = std::variant<Form, Lowercase, Strip, Prepend, Replace>;
 
   void add(const JsonField& field);
-  static std::string apply_step(const Step& step, std::string_view text, bool& at_start);
+  static std::string apply_step(const Step& step, std::string_view text, bool& at_start,
+                                size_t most);
 
   std::vector<Step> steps_;
 };

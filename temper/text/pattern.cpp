@@ -1,5 +1,6 @@
 #include "temper/text/pattern.h"
 
+#include "temper/base/error.h"
 #include "temper/text/unicode.h"
 
 namespace temper {
@@ -53,13 +54,17 @@ bool Matches::next(Regex::Match& match) {
   return false;
 }
 
-std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content) {
+std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content,
+                        size_t most) {
   std::string out;
   out.reserve(text.size());
   Matches matches(pattern, text);
   size_t end = 0;
   for (Regex::Match match{}; matches.next(match); end = match.end) {
     out.append(text.substr(end, match.begin - end));
+    check<DataError>(content.size() <= most && out.size() <= most - content.size(),
+                     "tokenizer.json: a replacement makes more than ", most, " bytes of a text of ",
+                     text.size());
     out.append(content);
   }
   out.append(text.substr(end));

@@ -43,6 +43,8 @@ class Matches {
   std::optional<size_t> last_end_;
 };
 
-std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content);
+// Throws DataError where the result has more than `most` bytes.
+std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content,
+                        size_t most = SIZE_MAX);
 
 }  // namespace temper

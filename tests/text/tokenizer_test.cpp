@@ -240,4 +240,14 @@ TEST_CASE("what is broken is an error that says where") {
       "pre_tokenizer.pattern.Regex: regular expression \"(a\"");
   has(parse_error(std::string(100, '[') + std::string(100, ']')), "nested deeper");
   CHECK_THROWS_AS(Tokenizer::load("no/such/file.json"), DataError);
+  // A text that each step of the normalizer makes a thousand times longer.
+  const std::string step = R"({"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
+                           std::string(1000, 'a') + R"("})";
+  const auto growing = Tokenizer::parse(
+      R"({"normalizer": {"type": "Sequence", "normalizers": [)" + step + "," + step + "," + step +
+          R"(]}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})",
+      "t.json");
+  CHECK_THROWS_WITH_AS(growing->encode("a"), doctest::Contains("a replacement makes more than"),
+                       DataError);
+  CHECK(growing->encode("b").empty());
 }

@@ -26,7 +26,8 @@ std::tm local_time();
 struct RenderOptions {
   std::function<std::tm()> clock = local_time;  // the time that strftime_now formats
   size_t max_steps = 50'000'000;                // operations, about 0.1 us each
-  size_t max_bytes = size_t{1} << 30;  // memory made in the course of the render, freed or not
+  // memory made in the course of the render, freed or not; allocators may take twice as much
+  size_t max_bytes = size_t{256} << 20;
   size_t max_output = size_t{64} << 20;
 };
 
