@@ -71,6 +71,24 @@ std::string input_flags(const data::DataSection& section) {
   return flags;
 }
 
+// The flags of the formats in which the run's model computed, for who loads what it left: those
+// that differ from the defaults. Frozen weights there are under an adapter alone.
+std::string format_flags(const train::RunConfig& config, bool adapter) {
+  models::ModelSection section = config.model;
+  if (!adapter) section.storage.reset();
+  const YamlNode written = write_fields(Fields::of(section));
+  std::string flags;
+  const auto add = [&](const char* flag, const char* key, const char* usual) {
+    const YamlNode* value = written.find(key);
+    if (value && value->text != usual && value->text != "null")
+      flags += str(" ", flag, " ", value->text);
+  };
+  add("--dtype", "dtype", "float32");
+  add("--storage", "storage", "");
+  add("--arithmetic", "arithmetic", "exact");
+  return flags;
+}
+
 // The flags that SamplingFlags has, of what the section says beside the temperature and the number
 // of tokens: those that differ from the flags' defaults.
 std::string sampling_flags(const generate::RolloutSection& section) {
@@ -139,7 +157,8 @@ std::string eval_flags(const rl::RlConfig& config) {
 std::string next_steps(const train::RunConfig& config, const std::string& eval_flags) {
   const std::string final_model = config.output_dir + "/final", verb = config.verb.value_or("");
   const bool adapter = exists(final_model + "/adapter_config.json");
-  const std::string model = "--model " + shell_word(final_model), input = input_flags(config.data);
+  const std::string model = "--model " + shell_word(final_model) + format_flags(config, adapter);
+  const std::string input = input_flags(config.data);
   std::string text = (adapter ? "adapter: " : "model:   ") + final_model +
                      "\nreport:  " + config.output_dir + "/report.html\n";
   std::string label = "try:     ";

@@ -56,16 +56,19 @@ std::string tf_record(std::string_view bytes) {
 std::vector<std::string> read_tf_records(std::string_view file) {
   constexpr size_t kLength = sizeof(uint64_t), kSum = sizeof(uint32_t);
   std::vector<std::string> records;
-  while (file.size() >= kLength + kSum) {
+  while (file.size() >= kLength + 2 * kSum) {
     uint64_t size = 0;
     std::memcpy(&size, file.data(), kLength);
-    if (file.substr(kLength, kSum) != masked_crc(file.substr(0, kLength))) break;
-    file.remove_prefix(kLength + kSum);
-    if (size > file.size() || file.size() - size < kSum) break;
-    const std::string_view bytes = file.substr(0, size);
-    if (file.substr(size, kSum) != masked_crc(bytes)) break;
-    records.emplace_back(bytes);
-    file.remove_prefix(size + kSum);
+    const std::string_view rest = file.substr(kLength + kSum);
+    const bool begins = file.substr(kLength, kSum) == masked_crc(file.substr(0, kLength)) &&
+                        size <= rest.size() - kSum;
+    const std::string_view bytes = begins ? rest.substr(0, size) : std::string_view();
+    if (begins && rest.substr(size, kSum) == masked_crc(bytes)) {
+      records.emplace_back(bytes);
+      file = rest.substr(size + kSum);
+    } else {
+      file.remove_prefix(1);  // behind damage the next record begins where its length is whole
+    }
   }
   return records;
 }

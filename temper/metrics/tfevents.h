@@ -16,7 +16,7 @@ uint32_t crc32c(std::string_view bytes);
 
 // Length, its masked checksum, the bytes, their masked checksum.
 std::string tf_record(std::string_view bytes);
-// The bytes of a file's records, up to the first that is damaged or half-written.
+// The bytes of a file's records, without those that are damaged or half-written.
 std::vector<std::string> read_tf_records(std::string_view file);
 
 // The first event of a file.

@@ -200,13 +200,21 @@ class WandbSink : public Sink {
       if (name == "_runtime") started_ = seconds_since_1970() - std::atof(json.c_str());
   }
 
-  // Writes row_ as the row of this step, in the place of what was written of it before.
+  // Writes row_ as the row of this step, in the place of what was written of it before. That is
+  // there until the new one is: a run may be killed at any moment.
   void write_row(int64_t step) {
     if (!out_.is_open()) begin();
-    if (step == step_) take_back_row();
-    step_ = step;
-    row_at_ = size_;
-    write(wandb_history_record(++records_, step, row_));
+    if (step != step_) {
+      step_ = step;
+      row_at_ = size_;
+      write(wandb_history_record(++records_, step, row_));
+      return;
+    }
+    out_.close();
+    std::string whole = read_file(path_).substr(0, row_at_);
+    whole += wandb_frames(wandb_history_record(records_, step, row_), row_at_);
+    write_file_atomic(path_, whole);
+    open(path_);
   }
 
   // The file then ends before the last row.

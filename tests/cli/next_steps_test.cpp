@@ -2,7 +2,10 @@
 #include "temper/cli/next_steps.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -54,6 +57,32 @@ TEST_CASE("a run on pairs is evaluated on pairs, one on texts by perplexity, oth
   preference.preference.loss = "kto";
   CHECK(cli::eval_flags(preference).empty());
   CHECK(cli::eval_flags(train::SftConfig()) == "--perplexity");
+}
+
+TEST_CASE("the commands load what a run left in the formats in which it trained") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("temper-next-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder / "final");
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"output_dir=" + folder.string(), "model.path=m",
+                                       "data.train=rows"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    train::SftConfig config;
+    read_run_config(config, arguments, "sft");
+    return cli::next_steps(config, cli::eval_flags(config));
+  };
+  const std::string eval = "temper eval --model " + folder.string() + "/final";
+  CHECK(said({}).find(eval + " --input rows --perplexity") != std::string::npos);
+  CHECK(said({"model.dtype=bfloat16", "model.arithmetic=fast"})
+            .find(eval + " --dtype bfloat16 --arithmetic fast --input") != std::string::npos);
+  // Nothing is frozen under the whole model.
+  CHECK(said({"model.storage=int8"}).find("--storage") == std::string::npos);
+  std::ofstream(folder / "final/adapter_config.json") << "{}";
+  CHECK(
+      said({"model.storage=int8", "adapter.method=lora"}).find(eval + " --storage int8 --input") !=
+      std::string::npos);
+  CHECK(said({"adapter.method=qlora"}).find(eval + " --storage nf4 --input") != std::string::npos);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("no flags say what several rewards or an environment made of a completion") {

@@ -36,7 +36,7 @@ TEST_CASE("event files are byte for byte those of TensorBoard's own writer") {
   CHECK(file == golden);
 }
 
-TEST_CASE("of an event file that is cut or damaged the records before that are read") {
+TEST_CASE("of an event file that is cut or damaged all whole records are read") {
   const std::vector<std::pair<std::string, float>> loss = {{"eval/loss", 1}, {"b", 2}};
   const std::vector<std::string> events = {version_event(1), session_start_event(2, 7),
                                            scalar_event(3, 300, loss)};
@@ -56,7 +56,9 @@ TEST_CASE("of an event file that is cut or damaged the records before that are r
     CHECK(std::ssize(read_tf_records(file.substr(0, size))) == whole);
     std::string damaged = file;
     damaged[size] ^= 0x41;
-    CHECK(std::ssize(read_tf_records(damaged)) == whole);
+    std::vector<std::string> others = events;
+    others.erase(others.begin() + whole);
+    CHECK(read_tf_records(damaged) == others);
   }
 }
 

@@ -1,4 +1,6 @@
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -169,6 +171,24 @@ TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
   CHECK(dir.files().size() == 1);
   CHECK(dir.files() != first);
   CHECK(dir.rows() == std::vector<Json>{{{"loss", "1"}, {"_step", "1"}}});
+}
+
+TEST_CASE("a row stays in the file until the one that replaces it is there") {
+  const OutputDirectory dir;
+  const auto sink = sinks().find("wandb")({.output_dir = dir.path()});
+  sink->truncate_after(-1);
+  sink->log(row_of(1, "loss", 0.5));
+  const std::vector<Json> before = dir.rows();
+  // No file may grow: what is written of the longer row ends within it, as a kill would end it.
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ::getrlimit(RLIMIT_FSIZE, &usual);
+  const rlimit none{fs::file_size(dir.files()[0]), usual.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  CHECK_THROWS(sink->log(row_of(1, "eval/loss", 4)));
+  ::setrlimit(RLIMIT_FSIZE, &usual);
+  ::signal(SIGXFSZ, handler);
+  CHECK(dir.rows() == before);
 }
 
 TEST_CASE("an offline run that was killed has every row, and an evaluation made again once") {
