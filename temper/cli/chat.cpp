@@ -10,6 +10,7 @@
 #include "temper/cli/stream.h"
 #include "temper/cli/suggested.h"
 #include "temper/cli/work.h"
+#include "temper/models/hf_config.h"
 
 namespace temper::cli {
 namespace {
@@ -42,6 +43,7 @@ class Chat : public Command {
 
   int run() override {
     use_device(model_);  // what is wrong with a flag is said before what the model lacks
+    models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
     const auto tokenizer = find_tokenizer(model_.model);
     check<ConfigError>(tokenizer != nullptr, model_.model,
                        ": has no tokenizer.json, and a chat is text");

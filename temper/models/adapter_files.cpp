@@ -239,6 +239,14 @@ SafetensorsMetadata base_format(nn::Module& model) {
 
 }  // namespace
 
+// A directory's path as it is found from elsewhere, too; a hub's id as it is.
+static std::string findable(const std::string& base) {
+  std::error_code none;
+  if (base.empty() || !std::filesystem::is_directory(base, none)) return base;
+  const std::filesystem::path whole = std::filesystem::absolute(base, none);
+  return none ? base : whole.lexically_normal().string();
+}
+
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory, int adapter) {
   TensorMap tensors;
@@ -272,7 +280,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   const PublicName name = public_name(base);
   Json json = {{"peft_type", "LORA"},
                {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
-               {"base_model_name_or_path", name.name},
+               {"base_model_name_or_path", findable(name.name)},
                {"revision", name.revision.empty() ? Json() : Json(name.revision)},
                {"r", config.rank},
                {"lora_alpha", config.alpha},

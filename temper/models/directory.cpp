@@ -1,6 +1,7 @@
 #include "temper/models/directory.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,21 @@ bool has_file(const std::string& directory, const char* name) {
   return std::filesystem::exists(directory + "/" + name, ignored);
 }
 
+// The step of the newest checkpoint of a run's directory; -1: there is none.
+int64_t newest_checkpoint(const std::string& run) {
+  constexpr std::string_view kStep = "step-";
+  int64_t newest = -1;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/checkpoints", none)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kStep) || !has_file(entry.path(), "state.json")) continue;
+    int64_t step = -1;
+    std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
+    newest = std::max(newest, step);
+  }
+  return newest;
+}
+
 // The part of the hints that models and adapters share: where a run has what it trained.
 std::string run_hint(const std::string& path) {
   if (has_file(path, "final/config.json"))
@@ -33,6 +49,12 @@ std::string run_hint(const std::string& path) {
   if (has_file(path, "state.json"))
     return "; it is a run's checkpoint: resume takes it, and what the run trained is in final/ of "
            "its directory";
+  if (const int64_t step = newest_checkpoint(path); step >= 0)
+    return temper::str(
+        "; it is the directory of a run that has not ended: its newest checkpoint is of "
+        "step ",
+        step, "; the run's command goes on from there, and with train.max_steps=", step,
+        " writes the model of that step to ", path, "/final");
   return {};
 }
 

@@ -104,6 +104,12 @@ TEST_CASE(
   const Json json = read_json_file(adapter.path + "/adapter_config.json");
   CHECK(json["base_model_name_or_path"] == "org/tiny-1.5");
   CHECK(json["revision"].is_null());
+  // A directory is found from other directories, too.
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::current_path(std::filesystem::path(snapshots).parent_path());
+  models::save_adapter(*model, lora, "snapshots/../snapshots", adapter.path);
+  std::filesystem::current_path(here);
+  CHECK(models::adapter_base(adapter.path) == snapshots);
 }
 
 TEST_CASE("what is named in place of a model says what to name") {
@@ -126,6 +132,13 @@ TEST_CASE("what is named in place of a model says what to name") {
   touch("run/checkpoints/step-3/state.json");
   const std::string weights = touch("run/final/model.safetensors");
   const auto in = [&](const char* name) { return (folder / name).string(); };
+  touch("stopped/checkpoints/step-9/state.json");
+  touch("stopped/checkpoints/step-12/state.json");
+  touch("stopped/checkpoints/step-13/policy.safetensors");  // no whole one
+  CHECK(error(in("stopped"))
+            .find("a run that has not ended: its newest checkpoint is of step 12; "
+                  "the run's command goes on from there, and with "
+                  "train.max_steps=12 writes the model") != std::string::npos);
   CHECK(error(in("run")).ends_with("it is a run's directory: its model is " + in("run/final")));
   CHECK(error(in("tuned")).ends_with("its adapter is " + in("tuned/final")));
   CHECK(error(in("tuned/final")).find("it is an adapter: name its base model") !=
