@@ -19,6 +19,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/dist/world.h"
 
 extern char** environ;
 
@@ -29,6 +30,7 @@ constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment
 // More ranks than cores are for trying things out; thousands would only fill the memory.
 constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
 constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
+constexpr int kPeerEnded = SIGUSR1;                    // the launcher's word to a rank
 constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
 // For rank 0, which may be writing a checkpoint then (dist/peer_watch.h), unless its process is
 // stopped.
@@ -155,6 +157,13 @@ void end_with_launcher() {
   if (std::to_string(::getppid()) != launcher) ::raise(SIGTERM);
 }
 
+void end_without_peers() {
+  if (!is_launched()) return;
+  ::signal(kPeerEnded, [](int) {
+    if (!dist::have_met()) ::_exit(1);
+  });
+}
+
 int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
                  const Arguments& arguments) {
   const int port = free_port();
@@ -202,6 +211,7 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
       if (serves(rank)) continue;
       status = code;
       waited = 0;
+      for (const auto& [child, other] : running) ::kill(child, kPeerEnded);
     }
     if (waited < 0 && !runs(trains)) waited = 0;
     if (waited < 0) continue;

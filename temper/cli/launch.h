@@ -23,5 +23,8 @@ bool is_launched();
 bool is_later_rank();
 // In a rank that launch_ranks started: it is to stop when the launcher has gone.
 void end_with_launcher();
+// Ends this process at once where the launcher says that another rank has ended, before the ranks
+// have met: nobody else would tell it, and nothing would be lost.
+void end_without_peers();
 
 }  // namespace temper::cli

@@ -156,8 +156,9 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
     config.training_ranks(ranks);
     return launch_ranks(ranks, config.roles.serving(), training.verb, rest);
   }
-  // For who types Ctrl-C, once for all ranks, which get the signal together.
-  catch_interrupts(dist::read_environment().rank == 0 && ::isatty(STDERR_FILENO) == 1
+  // For who types Ctrl-C, or reads the log of a run that was stopped; once for all ranks, which get
+  // the signal together.
+  catch_interrupts(dist::read_environment().rank == 0
                        ? "temper: finishing the step and saving a checkpoint; a second signal ends "
                          "the run at once\n"
                        : nullptr);
@@ -165,6 +166,7 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
+  end_without_peers();
   watch_balancing(config.data);
   const train::RunOutcome outcome = with_plan_of_memory<Config>(training.verb, rest, [&] {
     return training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});

@@ -1,6 +1,7 @@
 #include "temper/dist/world.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
@@ -11,8 +12,12 @@
 namespace temper::dist {
 
 namespace {
+std::atomic<bool> met{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 constexpr double kLongestMinutes = 1e6;  // larger values overflow nanoseconds of 64 bits
-}
+}  // namespace
+
+bool have_met() { return met; }
 
 World::World(const MeshSection& section, const std::function<bool()>& stop)
     : heartbeat_timeout_seconds_(section.heartbeat_timeout_seconds) {
@@ -81,6 +86,7 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
                           : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
   mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
   mesh.watch = watch(*mesh.world, all);
+  met = true;
   return mesh;
 }
 
@@ -100,6 +106,7 @@ Mesh World::role_mesh(const RolesSection& roles) {
   if (ranks.size() == 1) return Mesh();
   Mesh mesh = Mesh::tensor_parallel(gloo_->group(temper::str("role/", ranks.front()), ranks));
   mesh.watch = watch(*mesh.world, ranks);
+  met = true;
   return mesh;
 }
 

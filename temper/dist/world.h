@@ -15,6 +15,10 @@ namespace temper::dist {
 class GlooWorld;
 class Patience;
 
+// Whether this process has been in a mesh with others, which then notice when one of them is gone.
+// Safe in a signal handler.
+bool have_met();
+
 class World {
  public:
   // All ranks that the environment names; they wait for each other. Only the section's time limits

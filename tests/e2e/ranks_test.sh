@@ -75,6 +75,17 @@ kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
 [ $status = 1 ] && grep -q "rank 1 on $(hostname) has exited" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
 
+# A rank of --nproc is killed before the ranks have met: the launcher knows, and does not let the other one wait.
+unset WORLD_SIZE
+TEMPER_TIMEOUT_SECONDS=86400 "$temper" sft --nproc 2 output_dir=unmet model.path=model data.train=rows.jsonl train.max_steps=1 > unmet.log 2>&1 & launcher=$!
+ranks_of() { children=($(cat /proc/$launcher/task/$launcher/children)); [ ${#children[@]} = 2 ]; }
+comes_true ranks_of && kill -KILL "${children[1]}"
+comes_true has_ended $launcher || { fail "a rank waits for one that was killed: $(cat unmet.log)"; kill -KILL $launcher "${children[0]}"; }
+status=0
+wait $launcher || status=$?
+[ $status = 1 ] && grep -q 'rank 1 was ended by signal 9' unmet.log || fail "a rank was killed before the ranks met: status $status: $(cat unmet.log)"
+export WORLD_SIZE=2
+
 # Two hosts whose directories of the same name hold different models: found at the start on any mesh.
 mkdir -p there
 cp rows.jsonl there
