@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
 #include "temper/dist/peer_watch.h"
+#include "temper/metrics/activity.h"
 #include "temper/nn/unit.h"
 
 namespace temper::distill {
@@ -102,11 +103,14 @@ std::map<int64_t, SampledRows::Completion> SampledRows::sample(
   for (const auto& [key, tokens] : prompts)
     requests.push_back(engine.submit({key, tokens, 1, config_.rollout.options(config_.seed)}));
   std::map<int64_t, Completion> completions;
+  Activity activity("sampling", std::ssize(prompts));
   const auto done = [&](generate::Completion c) {
+    activity.advance();
     if (!c.cancelled) completions[c.index] = {std::move(c.tokens), c.stopped};
   };
   bool stopped = false;
   while (engine.step({.done = done, .on_token = {}})) {
+    activity.advance(0);
     dist::check_peers();
     memory_.check("sampling");
     if (stopped || !stop || !stop()) continue;

@@ -24,6 +24,8 @@ struct SinkOptions {
   bool terminal = false;            // the console is a terminal: one line that is redrawn
   int columns = 0;        // columns of the terminal; 0: asks the terminal that is standard output
   int64_t log_every = 0;  // steps between the console's lines; 0: at most one a second
+  // seconds between lines about what goes on within a step, where the console is no terminal; 0: 30
+  double activity_seconds = 0;
   std::vector<MetricInfo> metrics = {};  // declared metrics; rows may have others
   // The run's resolved config: the names of its top-level sections and keys, with their values as
   // JSON.

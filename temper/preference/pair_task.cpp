@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/metrics/activity.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/preference/losses.h"
@@ -227,7 +228,10 @@ bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
     const int64_t rest = file.size() % size;
     const bool joins = format_.unpaired && file.size() > size && rest < kFewestUnpaired;
     const int64_t batches = file.size() / size + (rest > 0 && !joins);
+    Activity activity("evaluating: batch",
+                      (batches - group_.rank() + group_.size() - 1) / group_.size());
     for (int64_t batch = group_.rank(); batch < batches && !stop(); batch += group_.size()) {
+      activity.advance();
       const int64_t end = batch + 1 == batches ? file.size() : (batch + 1) * size;
       std::vector<PreferenceRow> rows;
       for (int64_t r = batch * size; r < end; ++r) {

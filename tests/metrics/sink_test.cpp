@@ -3,13 +3,16 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/metrics/activity.h"
 
 using namespace temper;
 
@@ -240,7 +243,7 @@ TEST_CASE(
     return out.str().substr(4);
   };
   CHECK(drawn(80) ==
-        "step 7/200  loss 1e-09  reward 0.06010  gsm8k 0.06250  grad 0.1234  left 18:59");
+        "step 7/200  loss 0  reward 0.06010  gsm8k 0.06250  grad 0.1234  left 18:59");
   for (int columns = 5; columns < 140; ++columns) {
     CAPTURE(columns);
     CHECK(drawn(columns).size() < static_cast<size_t>(columns));
@@ -374,4 +377,70 @@ TEST_CASE("every sink of the table takes training rows, evaluation rows and a cu
         (all.find("eval/loss") != std::string::npos || all.find("eval_loss") != std::string::npos));
     CHECK(entry.help.size() > 10);
   }
+}
+
+TEST_CASE("what goes on within a step is shown behind the last row, and cleared") {
+  std::ostringstream out;
+  SinkOptions options{.total_steps = 40, .console = &out, .terminal = true, .columns = 90};
+  options.metrics = kMetrics;
+  const auto console = sinks().find("console", "test")(options);
+  const auto drawn = [&] {
+    const std::string all = out.str();
+    return all.substr(all.rfind("\r\033[K") + 4);
+  };
+  const std::string row = "step 2/40  loss 0.5000  left 0.0s";
+  console->log(train_row(2, 0.5F));
+  CHECK(drawn() == row);
+  set_activity_step(3);
+  {
+    Activity sampling("sampling", 1319);
+    std::this_thread::sleep_for(std::chrono::milliseconds(210));
+    sampling.advance(40);
+    CHECK(drawn() == row + "  step 3/40: sampling 40 of 1,319");
+    console->warn("mind");  // lines stand above it
+    CHECK(drawn() == "warning: mind\n" + row + "  step 3/40: sampling 40 of 1,319");
+  }
+  CHECK(drawn() == row);
+}
+
+TEST_CASE("a narrow terminal's line has what goes on, and what else fits") {
+  std::ostringstream out;
+  SinkOptions options{.total_steps = 40, .console = &out, .terminal = true, .columns = 40};
+  options.metrics = kMetrics;
+  const auto console = sinks().find("console", "test")(options);
+  console->log(train_row(2, 0.5F));
+  set_activity_step(3);
+  Activity sampling("sampling", 64);
+  std::this_thread::sleep_for(std::chrono::milliseconds(210));
+  sampling.advance(12);
+  CHECK(out.str().ends_with("\r\033[Kstep 2/40  step 3/40: sampling 12 of 64"));
+}
+
+TEST_CASE("in a log what goes on within a step is a line now and then") {
+  std::ostringstream out;
+  SinkOptions options{.console = &out, .activity_seconds = 0.05};
+  options.metrics = kMetrics;
+  const auto console = sinks().find("console", "test")(options);
+  set_activity_step(1);
+  Activity evaluating("evaluating", 3);
+  const Activity training("training: pass", 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  evaluating.advance(2);
+  CHECK(out.str() == "step 1: evaluating 2 of 3; training: pass 0 of 2\n");
+}
+
+TEST_CASE("a loss that rounding alone keeps from 0 is 0 on the console, and itself in the files") {
+  const Directory dir;
+  std::ostringstream out;
+  SinkOptions options{.output_dir = dir.path(), .console = &out};
+  options.metrics = kMetrics;
+  const auto console = sinks().find("console", "test")(options),
+             file = sinks().find("jsonl", "test")(options);
+  MetricsRow row(1);
+  row.set("loss", -6.985e-9);
+  row.set("learning_rate", 6.985e-9);
+  console->log(row);
+  file->log(row);
+  CHECK(out.str() == "step 1  loss 0  lr 6.985e-09\n");
+  CHECK(dir.text("metrics.jsonl").find("-6.985e-09") != std::string::npos);
 }

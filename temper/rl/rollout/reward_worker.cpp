@@ -2,6 +2,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/dist/peer_watch.h"
+#include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
 
 namespace temper::rl {
@@ -25,8 +26,13 @@ void RewardWorker::submit(int64_t group, std::vector<rewards::Sample> samples,
 std::map<int64_t, std::vector<rewards::RewardResult>> RewardWorker::collect(
     const std::function<void()>& check) {
   std::map<int64_t, std::vector<rewards::RewardResult>> results;
+  Activity activity("rewarding: group", std::ssize(submitted_));
   for (auto& [group, future] : std::exchange(submitted_, {})) {
-    dist::wait_for(future, check);
+    dist::wait_for(future, [&] {
+      activity.advance(0);
+      check();
+    });
+    activity.advance();
     Judged judged = future.get();
     seconds_ += judged.seconds;
     results[group] = std::move(judged.results);

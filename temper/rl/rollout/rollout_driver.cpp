@@ -10,6 +10,7 @@
 #include "temper/base/error.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/generate/remote/server_pool.h"
+#include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/train/agreed_error.h"
@@ -59,7 +60,7 @@ void RolloutDriver::check_sampled(const std::string& why) const {
 
 // A prompt's completions that begin together share its forward pass; one that goes on has a request
 // of its own.
-void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
+void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const char* what,
                                        const std::function<bool()>& stop) {
   std::map<int64_t, PartialGroup*> groups;  // groups by key
   std::vector<generate::RequestId> requests;
@@ -87,6 +88,10 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
           submit(group, stage.max_tokens, static_cast<int64_t>(s), 1, all[s].tokens());
     }
   }
+  int64_t asked = 0;
+  for (const Stage& stage : stages)
+    for (const auto& [key, group] : stage.batch->mine) asked += group.unfinished;
+  Activity activity(what, asked);
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;
     PartialGroup& group = *groups.at(c.index);
@@ -99,26 +104,32 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
     partial.text = std::move(c.text);
     partial.stopped = c.stopped;
     const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
+    if (ended) activity.advance();
     if (!ended || --group.unfinished > 0) return;
     group.assemble();
     done_(group);
   };
   bool stopped = false;
   while (completions_->step({.done = done, .on_token = {}})) {
+    activity.advance(0);
     if (stopped || !stop || !stop()) continue;
     stopped = true;
     for (const generate::RequestId id : requests) completions_->cancel(id);
   }
 }
 
-void RolloutDriver::sample_episodes(PartialBatch& batch, const std::function<bool()>& stop) {
+void RolloutDriver::sample_episodes(PartialBatch& batch, const char* what,
+                                    const std::function<bool()>& stop) {
   std::vector<EpisodeSampler::Ask> asks;
   std::vector<PartialGroup*> groups;
   for (auto& [key, group] : batch.mine) {
     asks.push_back({key, &group.prompt->row});
     groups.push_back(&group);
   }
+  const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
+  Activity activity(what, samples * std::ssize(groups));
   const auto done = [&](size_t ask, std::vector<SampledEpisode> episodes) {
+    activity.advance(samples);
     PartialGroup& group = *groups[ask];
     group.unfinished = 0;
     for (SampledEpisode& e : episodes) {
@@ -130,8 +141,10 @@ void RolloutDriver::sample_episodes(PartialBatch& batch, const std::function<boo
     }
     if (!group.episodes.episodes.empty()) done_(group);
   };
-  const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
-  episodes_->run(*completions_, asks, samples, done, stop);
+  episodes_->run(*completions_, asks, samples, done, [&] {
+    activity.advance(0);
+    return stop && stop();
+  });
 }
 
 void RolloutDriver::use(int64_t policy_version) {
@@ -143,7 +156,7 @@ void RolloutDriver::use(int64_t policy_version) {
   completions_ = behavior_ ? &behavior_->completions() : &engine_;
 }
 
-void RolloutDriver::sample_stages(const std::vector<Stage>& stages,
+void RolloutDriver::sample_stages(const std::vector<Stage>& stages, const char* what,
                                   const std::function<bool()>& stop) {
   const double start = steady_seconds();
   const trace::Span span("rollout");
@@ -153,9 +166,9 @@ void RolloutDriver::sample_stages(const std::vector<Stage>& stages,
     if (!samples_here() && !group_.leads())
       for (const Stage& stage : stages) stage.batch->mine.clear();  // another rank asks for them
     else if (episodes_)
-      for (const Stage& stage : stages) sample_episodes(*stage.batch, stop);
+      for (const Stage& stage : stages) sample_episodes(*stage.batch, what, stop);
     else
-      sample_completions(stages, stop);
+      sample_completions(stages, what, stop);
   } catch (const generate::remote::NoServer& e) {
     why = e.what();
   }
@@ -173,8 +186,9 @@ void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_vers
   if (!behavior_ || behavior_->samples_here()) whole.emplace(*policy_.model);
   use(policy_version);
   if (episodes_) episodes_->name_weights(str("update-", version_));
-  sample_stages(stages, [this] {
+  sample_stages(stages, "sampling", [this] {
     dist::check_peers();
+    look_();
     memory_.check("sampling");
     return stopping_.load();
   });
@@ -185,7 +199,7 @@ void RolloutDriver::sample_with_policy(const Stage& stage, const std::function<b
   const at::NoGradGuard no_grad;
   completions_ = &engine_;
   if (episodes_) episodes_->name_weights("evaluated");
-  sample_stages({stage}, stop);
+  sample_stages({stage}, "evaluating", stop);
 }
 
 void RolloutDriver::keep(int64_t policy_version) {

@@ -37,6 +37,9 @@ class RolloutDriver {
   // Samples with the policy as it is, until stop() says so.
   void sample_with_policy(const Stage& stage, const std::function<bool()>& stop);
 
+  // Called now and then while it samples.
+  void look_with(std::function<void()> look) { look_ = std::move(look); }
+
   EpisodeSampler* episodes() const { return episodes_.get(); }  // null: no environment
   bool exact() const {
     return ops::cpu_backend().batch_invariant() && (!behavior_ || behavior_->exact());
@@ -53,9 +56,12 @@ class RolloutDriver {
  private:
   void use(int64_t policy_version);
   bool samples_here() const;
-  void sample_stages(const std::vector<Stage>& stages, const std::function<bool()>& stop);
-  void sample_completions(const std::vector<Stage>& stages, const std::function<bool()>& stop);
-  void sample_episodes(PartialBatch& batch, const std::function<bool()>& stop);
+  // `what`: for who watches, "sampling".
+  void sample_stages(const std::vector<Stage>& stages, const char* what,
+                     const std::function<bool()>& stop);
+  void sample_completions(const std::vector<Stage>& stages, const char* what,
+                          const std::function<bool()>& stop);
+  void sample_episodes(PartialBatch& batch, const char* what, const std::function<bool()>& stop);
   // Where nobody is left to sample for one of the ranks, as its `why` says, all throw.
   void check_sampled(const std::string& why) const;
 
@@ -63,6 +69,7 @@ class RolloutDriver {
   train::Policy& policy_;
   dist::Group& group_;
   Done done_;
+  std::function<void()> look_ = [] {};
   const train::MemoryWatch memory_;
   generate::Engine engine_;                   // samples with the policy as it is
   std::unique_ptr<BehaviorPolicy> behavior_;  // null: the engine samples
