@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr size_t kKeptErrorOutput = 2000;
+constexpr size_t kKeptErrorOutput = 2000;  // bytes
 constexpr auto kGrace = 200ms;  // time for a process to end by itself once its input is closed
 // longest time between the end of a process's output and its own end
 constexpr auto kEndingTakes = 100ms;
@@ -134,7 +134,12 @@ std::optional<Worker::Answer> Worker::advance() {
                                                           options_.longest_line, " bytes")
                                             : temper::str("wrote more than ", options_.longest_line,
                                                           " bytes that nobody asked for"));
-  if (!open) return fail(Answer::Kind::kEnded, ending());
+  if (!open) {
+    const bool unread = phase_ == Phase::kSending && !options_.stateful;
+    Answer answer = fail(Answer::Kind::kEnded, ending());
+    answer.between = unread;
+    return answer;
+  }
   if (Clock::now() < deadline_) return {};
   const double waited = allowed_seconds();
   if (fresh_) start_seconds_ /= 2;
@@ -171,10 +176,16 @@ std::string Worker::ending() {
   const std::string how = process_->ending();
   if (process_->errors() >= 0)
     read_some(process_->errors(), error_output_, kKeptErrorOutput + 65536);
-  const std::string tail = error_output_.size() > kKeptErrorOutput
-                               ? error_output_.substr(error_output_.size() - kKeptErrorOutput)
-                               : error_output_;
-  return tail.empty() ? how : how + "; its standard error ends: " + tail;
+  std::string tail = error_output_.size() > kKeptErrorOutput
+                         ? error_output_.substr(error_output_.size() - kKeptErrorOutput)
+                         : error_output_;
+  tail.erase(tail.find_last_not_of(" \t\r\n") + 1);
+  if (tail.empty()) return how;
+  // The last line is what an exception ends with: its cause.
+  const size_t before = tail.find_last_of('\n');
+  if (before == tail.npos) return how + ": " + tail;
+  return how + ": " + tail.substr(before + 1) + "; its standard error before that:\n" +
+         tail.substr(0, before);
 }
 
 Worker::Answer Worker::give(Answer::Kind kind, std::string text) {

@@ -64,7 +64,8 @@ class Worker {
     std::string text;           // the line, or what went wrong
     int64_t unasked_lines = 0;  // discarded since the last answer
     std::string unasked;        // the first of them
-    bool between = false;       // kEnded: before the process had read the request
+    // kEnded: before the process had read the request; of a stateful one, between two of them
+    bool between = false;
   };
   std::optional<Answer> advance();
 

@@ -96,6 +96,25 @@ Verdict CommandReward::verdict(const Worker::Answer& answer) const {
   return v;
 }
 
+// A program that dies whatever it is asked would be started for every completion of every rollout.
+// One that dies on some rows is a matter of on_failure.
+void CommandReward::check_lives(const Worker::Answer& answer, const Sample& sample) {
+  has_answered_ |= answer.kind == Worker::Answer::Kind::kLine;
+  if (has_answered_ || answer.kind != Worker::Answer::Kind::kEnded) return;
+  ++deaths_;
+  starts_ += answer.between;
+  if (!died_on_) died_on_ = sample.row;
+  several_rows_ |= *sample.row != *died_on_;
+  const bool starts = starts_ >= kMostStarts;
+  if (!starts && !(several_rows_ && deaths_ >= kMostDeaths)) return;
+  std::string command;
+  for (const std::string& word : section_.command) command += (command.empty() ? "" : " ") + word;
+  throw RunError(str("the reward ", section_.label(), " (`", command, "`) was started ",
+                     starts ? starts_ : deaths_, " times and died each time",
+                     starts ? " before it had read a question: it " : " without an answer: it ",
+                     one_line(answer.text), "; repair it, and the same command goes on"));
+}
+
 // Until a worker can move bytes or has to be looked at.
 void CommandReward::wait() const {
   std::vector<pollfd> fds;
@@ -127,6 +146,8 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
       if (!answer) continue;
       verdicts[asked[w]] = verdict(*answer);
       --open;
+      if (verdicts[asked[w]].kind != Verdict::Kind::kValue) heard_(verdicts[asked[w]].detail);
+      check_lives(*answer, samples[asked[w]]);
     }
   }
   return verdicts;

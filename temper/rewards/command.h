@@ -3,7 +3,10 @@
 // {"reward": x}. A request has an `id`; an answer may repeat it, and is then this request's alone.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/process/worker.h"
@@ -18,18 +21,30 @@ class CommandReward : public Reward {
 
   // The samples are shared out among the workers. A worker that hangs, ends or answers nonsense is
   // replaced; it costs its sample alone, and the time limit at most. Lines that answer nothing cost
-  // no sample and are counted (Verdict::unasked_lines).
+  // no sample and are counted (Verdict::unasked_lines). Throws RunError, whatever on_failure says,
+  // where the program has never answered and died each time: kMostStarts times before it had read a
+  // question, or kMostDeaths times over several rows.
   std::vector<Verdict> judge(std::span<const Sample> samples) override;
+  void tell_failures(std::function<void(const std::string& detail)> heard) override {
+    heard_ = std::move(heard);
+  }
+  static constexpr int64_t kMostStarts = 5, kMostDeaths = 16;
   bool needs_text() const override { return false; }
 
  private:
   void ask(process::Worker& worker, const Sample& sample);
   void wait() const;
   Verdict verdict(const process::Worker::Answer& answer) const;
+  void check_lives(const process::Worker::Answer& answer, const Sample& sample);
 
   RewardSection section_;
   std::vector<std::unique_ptr<process::Worker>> workers_;
-  int64_t requests_ = 0;  // number of requests sent so far; the last one's id
+  std::function<void(const std::string&)> heard_ = [](const std::string&) {};
+  bool has_answered_ = false;
+  int64_t starts_ = 0, deaths_ = 0;           // in vain, before it ever answered
+  std::shared_ptr<const Json> died_on_ = {};  // the first row that it died on
+  bool several_rows_ = false;                 // it died on others, too
+  int64_t requests_ = 0;                      // number of requests sent so far; the last one's id
 };
 
 }  // namespace temper::rewards

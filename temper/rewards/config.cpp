@@ -14,10 +14,38 @@ inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"ze
 
 namespace temper::rewards {
 
+namespace {
+
+// The program's name; of an interpreter that runs a script or module, the script's without its
+// ending: "reward" of [python3, rewards/reward.py].
+std::string name_of_command(const std::vector<std::string>& command) {
+  const auto last_part = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+  const std::string program = last_part(command.front());
+  bool interprets = program.starts_with("python");
+  for (const char* known : {"sh", "bash", "dash", "zsh", "ksh", "node", "deno", "bun", "ruby",
+                            "perl", "php", "Rscript", "julia", "lua"})
+    interprets |= program == known;
+  if (!interprets) return program;
+  for (size_t i = 1; i < command.size(); ++i) {
+    if (command[i] == "-m" && i + 1 < command.size())
+      return command[i + 1].substr(command[i + 1].rfind('.') + 1);
+    if (command[i].starts_with("-")) {
+      if (command[i].starts_with("--") || command[i] == "-u") continue;
+      return program;  // -c, or an option whose value might be taken for a script
+    }
+    const std::string script = last_part(command[i]);
+    const std::string stem = script.substr(0, script.rfind('.'));
+    return stem.empty() ? program : stem;
+  }
+  return program;
+}
+
+}  // namespace
+
 std::string RewardSection::label() const {
   if (!name.empty()) return name;
   if (model) return "model";
-  return command.empty() ? reward : command.front().substr(command.front().rfind('/') + 1);
+  return command.empty() ? reward : name_of_command(command);
 }
 
 void RewardSection::fields(Fields& f) {

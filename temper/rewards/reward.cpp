@@ -71,6 +71,14 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
   gave_negative_.resize(names_.size());
 }
 
+void RewardSet::tell_failures(const std::function<void(const std::string&)>& heard) {
+  for (size_t r = 0; r < rewards_.size(); ++r)
+    rewards_[r]->tell_failures(
+        [heard, name = names_[r], told = false](const std::string& detail) mutable {
+          if (!std::exchange(told, true)) heard(name + ": " + one_line(detail));
+        });
+}
+
 std::string RewardSet::rewarded_failures() const {
   for (size_t r = 0; r < names_.size(); ++r)
     if (counted_zero_[r] && gave_negative_[r] && sections_[r].weight != 0) return names_[r];

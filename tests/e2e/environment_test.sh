@@ -102,7 +102,7 @@ for what in timeouts crashes malformed; do [ "$(value wild/metrics.jsonl environ
 pgrep -f "sleep 77.$$|wild-$$.py" > /dev/null && fail "a process is left: $(pgrep -af "sleep 77.$$|wild-$$.py")"
 ls -d "${TMPDIR:-/tmp}"/temper-worker-*-* 2> /dev/null | grep -q "temper-worker-$$-" && fail "a directory is left"
 status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "echo why >&2; exit 7"], on_failure: stop}' 2> err || status=$?
-[ $status = 1 ] && grep -q "status 7; its standard error ends: why (its on_failure is stop)" err || fail "on_failure: stop: $status $(cat err)"
+[ $status = 1 ] && grep -q "status 7: why (its on_failure is stop)" err || fail "on_failure: stop: $status $(cat err)"
 "$temper" grpo $small output_dir=zero train.max_steps=1 'environment={command: [sh, -c, "exit 7"]}' > /dev/null || fail "on_failure: zero, at the reset"
 [ "$(grep -c '"reward": *0' zero/rollouts/step-1.jsonl)" = 16 ] || fail "zero: not 16 episodes"
 for ranks in 1 2; do

@@ -91,10 +91,10 @@ expect 2 'unknown metrics sink `orbit`' sft $ok metrics.sinks=[orbit]
 expect 2 'train.eval_every: there is neither data.eval nor data.validation_fraction to evaluate on' sft $ok train.eval_every=1
 expect 2 'every row is left out: it is longer than data.max_length' sft output_dir=dropped model.path=model data.train=rows.jsonl data.overlong=drop data.max_length=2
 expect 2 'fields.jsonl:1: the row has [nothing]' sft $ok data.eval=fields.jsonl train.eval_every=1
-expect 1 'rewards failed on all completions of 3 rollouts in a row (the first failure: false: false exited with status 1)' \
-  grpo output_dir=failing model.path=model data.train=prompts.jsonl 'rewards=[{command: ["false"], on_failure: drop}]' \
+expect 1 'rewards failed on all completions of 3 rollouts in a row (the first failure: cat: cat answered ' \
+  grpo output_dir=failing model.path=model data.train=prompts.jsonl 'rewards=[{command: [cat], on_failure: drop}]' \
   rl.prompts_per_rollout=4 rollout.max_new_tokens=2 metrics.sinks=[jsonl]
-expect 1 'its standard error ends: one | two (its on_failure is stop)' grpo output_dir=stopping model.path=model data.train=prompts.jsonl \
+expect 1 'status 7: two; its standard error before that: | one (its on_failure is stop)' grpo output_dir=stopping model.path=model data.train=prompts.jsonl \
   'rewards=[{command: [sh, -c, "echo one >&2; echo two >&2; exit 7"], on_failure: stop}]' rollout.max_new_tokens=2 metrics.sinks=[jsonl]
 expect 2 "not one YAML value; text that YAML would read otherwise must be quoted: train.max_steps='\"[0-9]{2}\"'" sft $ok 'train.max_steps=[0-9]{2}'
 expect 2 'it belongs to `temper grpo`' ppo $ok data.train=prompts.jsonl rl.scale_rewards=false

@@ -74,16 +74,21 @@ start=$SECONDS
 for what in reward_timeouts reward_crashes reward_malformed; do [ "$(value bad/metrics.jsonl $what)" -gt 0 ] || fail "$what were not counted"; done
 status=0; "$temper" grpo run.yaml output_dir=stop 'rewards=[{command: [sh, -c, "exit 7"], on_failure: stop}]' 2> err || status=$?
 [ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
-# Rewards that never answer end the run after three rollouts; fewer of them are a warning, which has the first cause of
-# any rank.
+# Rewards that never answer rightly end the run after three rollouts; fewer of them are a warning, which has the first
+# cause of any rank. The first failure is told at once.
 for ranks in 1 2; do
-  status=0; "$temper" grpo --nproc $ranks run.yaml output_dir=none-$ranks 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"]}]' > err 2>&1 || status=$?
-  [ $status = 1 ] && grep -q "rewards failed on all completions of 3 rollouts in a row (the first failure: sh: sh exited with status 7; its standard error ends: why" err || fail "no reward answers: $status $(cat err)"
-  grep -q "warning: rewards failed on 12 completions (the first: sh: sh exited" err || fail "no warning: $(cat err)"
+  status=0; "$temper" grpo --nproc $ranks run.yaml output_dir=none-$ranks 'rewards=[{name: sh, command: [sh, -c, "while read -r l; do echo why; done"]}]' > err 2>&1 || status=$?
+  [ $status = 1 ] && grep -q "rewards failed on all completions of 3 rollouts in a row (the first failure: sh: sh answered .why" err || fail "no reward answers: $status $(cat err)"
+  grep -q "warning: rewards failed on 12 completions (the first: sh: sh answered" err || fail "no warning: $(cat err)"
+  [ "$(grep -n 'warning: the reward sh: sh answered' err | cut -d: -f1)" -lt "$(grep -n 'warning: rewards failed on' err | head -1 | cut -d: -f1)" ] || fail "the first failure is not told at once: $(cat err)"
   [ "$(wc -l < none-$ranks/metrics.jsonl)" = 2 ] || fail "not two steps without rewards"
 done
+# A program that dies whenever it is started ends the run at once, whatever on_failure says.
+status=0; "$temper" grpo run.yaml output_dir=dead 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"], on_failure: drop}]' > err 2>&1 || status=$?
+[ $status = 1 ] && grep -q "the reward sh (.sh -c echo why >&2; exit 7.) was started 5 times and died each time before it had read a question: it exited with status 7: why" err || fail "a dead reward: $status $(cat err)"
+[ ! -s dead/metrics.jsonl ] || fail "a step without rewards"
 "$temper" grpo run.yaml output_dir=none-2 'rewards=[{name: sh, command: [sh, even.sh]}]' > /dev/null || fail "a run whose reward was mended does not resume"
-"$temper" grpo run.yaml output_dir=once train.max_steps=1 'rewards=[{command: ["false"]}]' 2> /dev/null || fail "one rollout without rewards ended the run"
+"$temper" grpo run.yaml output_dir=once train.max_steps=1 'rewards=[{command: [cat]}]' 2> /dev/null || fail "one rollout without rewards ended the run"
 
 # A run's rollouts are the run again; those of another policy are told of, or refused.
 cat whole-none/rollouts/step-{1,2,3,4,5,6,7,8}.jsonl > all.jsonl

@@ -251,13 +251,30 @@ TEST_CASE("what a program's standard error says is one line of a message") {
   sample.row = std::make_shared<const Json>(Json::object());
   RewardSet set({&section, 1}, true);
   set.judge({&sample, 1});
-  CHECK(set.first_failure().ends_with("status 7; its standard error ends: a |   b"));
-  CHECK(set.take_first_failure().ends_with("a |   b"));
+  CHECK(set.first_failure().ends_with("status 7:   b; its standard error before that: | a"));
+  CHECK(set.take_first_failure().ends_with("before that: | a"));
   CHECK(set.first_failure().empty());
   section.on_failure = RewardSection::OnFailure::kStop;
   RewardSet stopping({&section, 1}, true);
   CHECK_THROWS_WITH_AS(stopping.judge({&sample, 1}),
-                       doctest::Contains("ends: a |   b (its on_failure is stop)"), RunError);
+                       doctest::Contains("before that: | a (its on_failure is stop)"), RunError);
+}
+
+TEST_CASE("a command's metrics have the name of its program, or of the script that it runs") {
+  const auto label = [](const std::vector<std::string>& command) {
+    RewardSection section;
+    section.command = command;
+    return section.label();
+  };
+  CHECK(label({"./judge"}) == "judge");
+  CHECK(label({"python3", "rewards/style.py", "--strict"}) == "style");
+  CHECK(label({"/usr/bin/python3.12", "-u", "style.v2.py"}) == "style.v2");
+  CHECK(label({"python", "-m", "mine.style"}) == "style");
+  CHECK(label({"bash", "even.sh"}) == "even");
+  CHECK(label({"sh", "-c", "echo 1"}) == "sh");
+  CHECK(label({"python3", "-X", "dev", "a.py"}) == "python3");
+  CHECK(label({"cat", "file.txt"}) == "cat");
+  CHECK(label({"python3"}) == "python3");
 }
 
 TEST_CASE("a completion has failed where no reward that weighs anything has a value") {

@@ -125,6 +125,54 @@ TEST_CASE("children that hold the output open, garbage, ends and endless lines a
         Kind::kTimedOut);  // half a line
 }
 
+TEST_CASE("a program that always dies before its first answer ends the judging") {
+  // Before it had read a question: nothing depends on the rows.
+  RewardSection broken = shell("echo Traceback >&2; echo 'no module foo' >&2; exit 1", kAmple, 2);
+  broken.name = "mine";
+  CommandReward dead(broken);
+  int64_t heard = 0;
+  std::string first;
+  dead.tell_failures([&](const std::string& detail) {
+    if (heard++ == 0) first = detail;
+  });
+  const auto message = doctest::Contains(
+      "the reward mine (`sh -c echo Traceback >&2; echo 'no module foo' >&2; exit 1`) was started "
+      "5 times and died each time before it had read a question: it exited with status 1: no "
+      "module foo; its standard error before that: | Traceback");
+  CHECK_THROWS_WITH_AS(dead.judge(samples(64)), message, RunError);
+  CHECK(heard == CommandReward::kMostStarts);
+  CHECK(first.find("exited with status 1: no module foo") != std::string::npos);
+  // Over several calls as well.
+  CommandReward rarely(broken);
+  for (int64_t i = 1; i < CommandReward::kMostStarts; ++i)
+    CHECK(rarely.judge(samples(1))[0].kind == Kind::kCrashed);
+  CHECK_THROWS_AS(rarely.judge(samples(1)), RunError);
+  // On every row that it reads.
+  CommandReward reads(shell("read -r l; exit 3"));
+  CHECK_THROWS_WITH_AS(reads.judge(samples(64)),
+                       doctest::Contains("died each time without an answer"), RunError);
+}
+
+TEST_CASE("a program that dies on a row, or has answered before, is asked on") {
+  // The first row alone kills it, as often as it is asked.
+  CommandReward row(shell(
+      "while read -r l; do case $l in *'\"n\":0,'*) exit 3;; *) echo 1;; esac; done", kAmple, 1));
+  const std::vector<Sample> one = samples(1);
+  for (int64_t i = 0; i < 2 * CommandReward::kMostDeaths; ++i)
+    CHECK(row.judge(one)[0].kind == Kind::kCrashed);
+  CHECK(row.judge(samples(2))[1].value == 1);
+  // It answers once, and each process that is started later dies at once.
+  const std::string mark =
+      (std::filesystem::temp_directory_path() / ("temper-once-" + std::to_string(::getpid())))
+          .string();
+  CommandReward once(
+      shell("[ -e " + mark + " ] && exit 1; touch " + mark + "; read -r l; echo 1", kAmple, 1));
+  const std::vector<Verdict> verdicts = once.judge(samples(40));
+  std::filesystem::remove(mark);
+  CHECK(verdicts[0].value == 1);
+  for (size_t i = 1; i < verdicts.size(); ++i) CHECK(verdicts[i].kind == Kind::kCrashed);
+}
+
 TEST_CASE("programs that misbehave are verdicts") {
   for (const char* garbage :
        {"true", "null", "NaN", "-Infinity", "{\"reward\": true}", "{\"reward\": null}", "1,5",

@@ -41,6 +41,24 @@ SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Grou
       failures_(rewards_, driver_.episodes()),
       state_after_(prompts_.state()) {
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
+  rewards_.tell_failures([this](const std::string& failure) {
+    const std::lock_guard lock(failed_mutex_);
+    failed_.push_back(failure);
+  });
+  driver_.look_with([this] { warn_of_failures(); });
+}
+
+void SyncSource::warn_of_failures() {
+  std::vector<std::string> failed;
+  {
+    const std::lock_guard lock(failed_mutex_);
+    failed.swap(failed_);
+  }
+  for (const std::string& failure : failed)
+    messages_.warn_once("first failure of " + failure.substr(0, failure.find(':')),
+                        str("the reward ", failure,
+                            " (more such failures are counted, and told of "
+                            "when the rollout is done)"));
 }
 
 PartialBatch SyncSource::draw(int64_t prompts) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,6 +75,8 @@ class SyncSource : public RolloutSource {
   void sampled(PartialGroup& group);
   void close(PartialGroup& group);
   void judge(const PartialGroup& group);
+  // Of the first failure of each reward, which may be one of many that each cost time.
+  void warn_of_failures();
   const ChatTemplate* template_of(const data::PromptRow& row) const;
   std::vector<EpisodeGroup> judged_groups(PartialBatch& batch);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
@@ -86,12 +89,17 @@ class SyncSource : public RolloutSource {
   dist::Group& group_;
   train::Messages& messages_;
   rewards::RewardSet rewards_;
+  std::mutex failed_mutex_;
+  std::vector<std::string> failed_;  // what the thread of the rewards has told
   Closings closings_;
   Prompts prompts_;
   RolloutDriver driver_;
   std::unique_ptr<ReferenceWorker> reference_worker_;
   RewardWorker reward_worker_;
-  const std::function<void()> check_running_ = [this] { driver_.check_running(); };
+  const std::function<void()> check_running_ = [this] {
+    driver_.check_running();
+    warn_of_failures();
+  };
   std::map<int64_t, std::vector<rewards::RewardResult>> verdicts_;  // by group, not yet asked for
   std::map<int64_t, EpisodeGroup> scored_;  // by reference_worker_, the same
   RolloutFailures failures_;
