@@ -79,6 +79,24 @@ Axis value_axis(double low, double high, std::string_view unit) {
   return axis;
 }
 
+Axis log_axis(double low, double high, std::string_view unit) {
+  constexpr double kManyDecades = 3;
+  const bool many = std::log10(high / low) > kManyDecades;
+  std::vector<double> values;
+  for (auto power = static_cast<int>(std::floor(std::log10(low))) - 1;
+       power <= static_cast<int>(std::ceil(std::log10(high))) + 1; ++power)
+    for (const double times : {1, 2, 5})
+      if (times == 1 || !many) values.push_back(times * std::pow(10, power));
+  // From the last one that is not above `low` to the first that is not below `high`.
+  size_t first = 0, last = values.size() - 1;
+  while (first + 1 < values.size() && values[first + 1] <= low * (1 + kRounding)) ++first;
+  while (last > 0 && values[last - 1] >= high * (1 - kRounding)) --last;
+  Axis axis{std::log10(values[first]), std::log10(values[last]), {}};
+  for (size_t i = first; i <= last; ++i)
+    axis.ticks.push_back({std::log10(values[i]), format_value(values[i], unit)});
+  return axis;
+}
+
 Axis step_axis(double first, double last) {
   Axis axis{first, std::max(last, first + 1), {}};
   const double middle = std::floor((axis.low + axis.high) / 2);

@@ -21,6 +21,10 @@ struct Axis {
 // are given the axis of equal ones.
 Axis value_axis(double low, double high, std::string_view unit);
 
+// The same of decimal logarithms, 0 < low <= high: an axis of the logarithms of values, with ticks
+// at 1, 2 and 5 times powers of ten, or at those powers alone where there are many.
+Axis log_axis(double low, double high, std::string_view unit);
+
 // An axis of whole numbers, `first` <= `last`: both ends and some numbers between them.
 Axis step_axis(double first, double last);
 

@@ -125,16 +125,26 @@ std::vector<std::string> headline(const std::vector<MetricInfo>& metrics,
   return {};
 }
 
-std::string tiles(const std::vector<MetricInfo>& metrics, const std::vector<MetricsRow>& rows) {
+// The rows of a run up to the step whose weights it kept.
+std::vector<MetricsRow> kept_rows(const Report& report) {
+  std::vector<MetricsRow> rows = report.rows;
+  if (report.final_step >= 0)
+    std::erase_if(rows, [&](const MetricsRow& row) { return row.step() > report.final_step; });
+  return rows;
+}
+
+std::string tiles(const Report& report) {
+  const std::vector<MetricInfo>& metrics = report.metrics;
+  const std::vector<MetricsRow>&rows = report.rows, kept = kept_rows(report);
   std::string out;
   const auto tile = [&](const std::string& name, const std::string& value) {
     out += "<div class=tile><span>" + escape_html(name) + "</span><b>" + escape_html(value) +
            "</b></div>";
   };
-  for (const std::string& name : headline(metrics, rows)) {
+  for (const std::string& name : headline(metrics, kept)) {
     const MetricInfo* info = find_metric(metrics, name);
     if (!info) info = find_evaluated_metric(metrics, name);
-    tile("final " + name, format_value(values_of(rows, name).back(), info ? info->unit : ""));
+    tile("final " + name, format_value(values_of(kept, name).back(), info ? info->unit : ""));
   }
   // Names that every row of a run has, see MetricsRow.
   const auto tokens = values_of(rows, "tokens"), seconds = values_of(rows, "step_seconds");
@@ -215,8 +225,8 @@ static std::string beginning_of_page(const std::string& title) {
 }
 
 std::string render_report(const Report& report) {
-  std::string page = beginning_of_page(report.title) + tiles(report.metrics, report.rows) +
-                     summary_table(report.summary);
+  std::string page =
+      beginning_of_page(report.title) + tiles(report) + summary_table(report.summary);
   std::vector<ChartSpec> charts = charts_of(report.metrics, report.rows);
   const Report::Table flat = take_flat(charts, report.metrics, report.rows);
   std::string curves;

@@ -24,6 +24,7 @@ struct Report {
   std::string config;                                        // the resolved config's text
   std::vector<Table> tables = {};                            // samples, where the time went, ...
   std::vector<MetricInfo> metrics = {};  // gives the charts; a metric without one gets its own
+  int64_t final_step = -1;  // the step whose weights the run kept; -1: those of the last one
 };
 
 // Everything that comes from outside is escaped.

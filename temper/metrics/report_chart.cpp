@@ -50,6 +50,17 @@ Curve thin_out(const Curve& curve) {
 double x_of(double step, const Axis& x) {
   return kLeft + (step - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
 }
+// A curve of losses that falls by an order of magnitude or more would lie on the axis for most of
+// its length.
+constexpr double kLogRatio = 15, kMostLogRatio = 1e9, kLeastLogValue = 1e-30;
+bool is_logarithmic(const ChartSpec& spec, double low, double high) {
+  const bool is_loss = std::all_of(spec.metrics.begin(), spec.metrics.end(), [](const auto& name) {
+    return name == "loss" || name.starts_with("loss/") || name.ends_with("/loss") ||
+           name == "perplexity" || name.ends_with("/perplexity");
+  });
+  return is_loss && low > kLeastLogValue && high > kLogRatio * low && high < kMostLogRatio * low;
+}
+
 double y_of(double value, const Axis& y) {
   return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
 }
@@ -77,12 +88,12 @@ std::string colour_class(size_t index) {
 }
 
 // The line, and its points for the script: [x, y, step, "value"], ...
-std::string draw(const Curve& curve, size_t index, const Axis& x, const Axis& y,
+std::string draw(const Curve& curve, size_t index, const Axis& x, const Axis& y, bool logarithmic,
                  const ChartSpec& spec) {
   std::string line, points;
   for (const Point& p : thin_out(curve)) {
     const std::string at_x = format_fixed(x_of(p.step, x), 1),
-                      at_y = format_fixed(y_of(p.value, y), 1);
+                      at_y = format_fixed(y_of(logarithmic ? std::log10(p.value) : p.value, y), 1);
     line += str(line.empty() ? "M" : "L", at_x, " ", at_y);
     points += str(points.empty() ? "" : ",", "[", at_x, ",", at_y, ",\"", format_count(p.step),
                   "\",\"", format_value(p.value, spec.unit), "\"]");
@@ -127,17 +138,20 @@ std::string render_chart(const ChartSpec& spec, const std::vector<MetricsRow>& r
   const auto [low, high] = std::minmax_element(all.begin(), all.end(),
                                                [](auto& a, auto& b) { return a.value < b.value; });
   const Axis x = step_axis(first->step, last->step);
-  const Axis y = value_axis(low->value, high->value, spec.unit);
+  const bool logarithmic = is_logarithmic(spec, low->value, high->value);
+  const Axis y = logarithmic ? log_axis(low->value, high->value, spec.unit)
+                             : value_axis(low->value, high->value, spec.unit);
 
   std::string lines, legend;
   for (size_t i = 0; i < curves.size(); ++i) {
     if (curves[i].empty()) continue;
-    lines += draw(curves[i], i, x, y, spec);
+    lines += draw(curves[i], i, x, y, logarithmic, spec);
     legend += str("<span class=\"key ", colour_class(i), "\">",
                   curves.size() > 1 ? escape_html(spec.metrics[i]) + " " : "", "<b>",
                   escape_html(format_value(curves[i].back().value, spec.unit)), "</b></span>");
   }
-  return str("<figure><figcaption><span>", escape_html(spec.title), "</span>", legend,
+  return str("<figure><figcaption><span>", escape_html(spec.title),
+             logarithmic ? " (logarithmic)</span>" : "</span>", legend,
              "</figcaption><svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=img aria-label=\"",
              escape_html(spec.title), " over the steps\">", grid(x, y), lines,
              "<g class=hover></g></svg></figure>\n");

@@ -9,6 +9,7 @@ namespace temper {
 std::string report_record(const Report& report, int64_t planned_steps) {
   Json record = {
       {"title", report.title}, {"planned_steps", planned_steps}, {"config", report.config}};
+  if (report.final_step >= 0) record["final_step"] = report.final_step;
   record["summary"] = Json::array();
   for (const auto& [name, value] : report.summary) record["summary"].push_back({name, value});
   record["tables"] = Json::array();
@@ -34,6 +35,7 @@ ReportRecord read_report_record(const std::string& text, const std::string& wher
     report.title = read.at("title").get<std::string>();
     report.config = read.at("config").get<std::string>();
     record.planned_steps = read.at("planned_steps").get<int64_t>();
+    report.final_step = read.value("final_step", int64_t{-1});
     for (const Json& pair : read.at("summary"))
       report.summary.emplace_back(pair.at(0).get<std::string>(), pair.at(1).get<std::string>());
     for (const Json& table : read.at("tables"))

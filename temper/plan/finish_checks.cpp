@@ -149,7 +149,8 @@ Finding RunChecks::output_dir() const {
                      {{"state", "new"}})
                : Finding::pass(directory + " is new", {{"state", "new"}});
   if (config.resume == "never")
-    return Finding::warn(directory + " holds a run, which resume: never writes over",
+    return Finding::warn(directory + " holds a run, whose files resume: never moves to " +
+                             train::free_name_beside(directory, "old"),
                          {{"state", "new"}});
   // The run goes on from the newest whole one.
   std::string damaged;

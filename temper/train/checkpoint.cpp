@@ -408,6 +408,11 @@ Json Checkpoints::verb_of(const std::string& directory) {
   return read_state(directory).value("verb", Json());
 }
 
+std::string Checkpoints::run_of(const std::string& directory) {
+  const Json run = read_state(directory).value(kRun, Json());
+  return run.is_string() ? run.get<std::string>() : "";
+}
+
 bool Checkpoints::check_files(const std::string& directory) {
   const Json state = read_state(directory);
   if (!state.contains(kFiles)) return false;

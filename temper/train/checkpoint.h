@@ -80,8 +80,11 @@ class Checkpoints {
   static Json verb_of(const std::string& directory);
   // When its run was first started (kBegun); "" where it does not say.
   static std::string begin_of(const std::string& directory);
-  // Keys of Checkpoint::values: when the run began; the step that was evaluated last, -1 for none.
-  static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated";
+  // The id of its run (run_lock.h); "" where it does not say.
+  static std::string run_of(const std::string& directory);
+  // Keys of Checkpoint::values: when the run began; the step that was evaluated last, -1 for none;
+  // the run's id.
+  static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated", *kRun = "run";
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);

@@ -99,7 +99,9 @@ void TrainSection::fields(Fields& f) {
 void RunConfig::fields(Fields& f) {
   f.add("output_dir", output_dir, "directory for everything that the run writes; required");
   f.add("seed", seed, "random seed of the run", at_least(0));
-  f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
+  f.add("resume", resume,
+        "auto (from the newest checkpoint), never (what an earlier run left is moved to "
+        "OUTPUT_DIR.old-N), or a checkpoint's path");
   f.add("verb", verb, "the training verb; Temper writes it to the resolved config");
   f.add("model", model, "the model to train");
   f.add("adapter", adapter, "a low-rank adapter (LoRA) that is trained instead of all weights");
@@ -252,6 +254,13 @@ void validate_train(const RunConfig& c) {
             "there is neither data.eval nor data.validation_fraction to evaluate on");
   c.require(!t.keep_best.metric || evaluates, "train.keep_best.metric",
             "there is neither data.eval nor data.validation_fraction to evaluate on");
+  const auto check_metric = [&](const char* key, const std::optional<std::string>& metric) {
+    if (!metric || metric->starts_with("eval/")) return;
+    const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
+    c.require(false, key, "found ", *metric, ", expected a metric of evaluations, as eval/", meant);
+  };
+  check_metric("train.early_stopping.metric", t.early_stopping.metric);
+  check_metric("train.keep_best.metric", t.keep_best.metric);
   std::string with_momentum;
   for (const auto& kind : optimizers().list())
     if (kind.value.momentum) with_momentum += (with_momentum.empty() ? "" : ", ") + kind.name;

@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/models/device.h"
+#include "temper/train/checkpoint.h"
 #include "temper/train/run_inputs.h"
 
 namespace temper::train {
@@ -41,6 +42,13 @@ bool is_new_key(const RunConfig& config, const std::string& change) {
          !config.was_set(change.substr(0, change.find(':')));
 }
 
+// What a run writes into output_dir; the entries of kRunModels are weights that it trained.
+constexpr std::array kRunModels{"final", "critic", "best", "best-critic"};
+constexpr std::array kRunFiles{"config.yaml", "report.json", "report.html",  "metrics.jsonl",
+                               "metrics.csv", "eval.csv",    "metrics.prom", "manifest.jsonl",
+                               "trace.json",  "tensorboard", "wandb",        "rollouts",
+                               "eval_samples"};
+
 // Directories of output_dir that the run replaces.
 constexpr std::array kReplaced{"final", "critic", "checkpoints"};
 
@@ -71,6 +79,53 @@ std::string changed_settings(RunConfig& config) {
         !(same_backend && change.starts_with("model.backend:")) && !is_new_key(config, change))
       changes += (changes.empty() ? "" : ", ") + change;
   return changes;
+}
+
+std::string free_name_beside(const std::string& directory, const std::string& kind) {
+  std::error_code none;
+  fs::path base = fs::path(directory + "/").lexically_normal().parent_path();
+  const std::string name = base.filename().string();
+  // A link's target is where files can be moved to by their names alone.
+  if (fs::is_symlink(base, none) || name.empty() || name == "." || name == "..")
+    base = fs::canonical(directory);
+  for (int64_t n = 1;; ++n) {
+    const std::string free = temper::str(base.string(), ".", kind, "-", n);
+    if (!fs::exists(fs::symlink_status(free, none))) return free;
+  }
+}
+
+std::string move_earlier_run(RunConfig& config) {
+  const fs::path directory = config.output_dir;
+  const bool has_checkpoint = !Checkpoints(config.output_dir, 1).all().empty();
+  if (config.resume != "never" && (config.resume != "auto" || has_checkpoint)) return {};
+  std::error_code none;
+  std::vector<fs::path> found;
+  const auto add = [&](const char* name) {
+    if (fs::exists(directory / name, none)) found.push_back(directory / name);
+  };
+  for (const char* name : kRunModels) add(name);
+  if (has_checkpoint) add("checkpoints");
+  const fs::path metrics = directory / "metrics.jsonl";
+  const bool has_rows = fs::exists(metrics, none) && fs::file_size(metrics, none) > 0 && !none;
+  if (found.empty() && !(config.resume == "never" && has_rows)) return {};
+  for (const char* name : kRunFiles) add(name);
+  each_named_input(config, [&](const std::string&, const std::string& text) {
+    if (fs::exists(text, none))
+      std::erase_if(found, [&](const fs::path& path) { return lies_in(text, path); });
+  });
+  const std::string old = free_name_beside(config.output_dir, "old");
+  try {
+    fs::create_directory(old);
+    for (const fs::path& path : found) fs::rename(path, fs::path(old) / path.filename());
+  } catch (const fs::filesystem_error& e) {
+    fs::remove(old, none);  // if it is empty
+    throw ConfigError(temper::str(config.where("output_dir"), ": ", config.output_dir,
+                                  " holds what an earlier run left, which this one would replace, "
+                                  "and it cannot be moved to ",
+                                  old, ": ", e.code().message(),
+                                  "; move it elsewhere, or choose another output_dir"));
+  }
+  return old;
 }
 
 void check_separate_output(RunConfig& config) {

@@ -14,6 +14,15 @@ namespace temper::train {
 // earlier run.
 std::string changed_settings(RunConfig& config);
 
+// What a run that starts over in output_dir would replace (final/, checkpoints, metrics, rollouts)
+// is moved to a directory beside it, OUTPUT_DIR.old-1 or the next number, whose path is returned;
+// empty: there is nothing of worth. Under resume: never that is whatever an earlier run left, under
+// auto the models that it trained, as a run that left none is often killed and begun again. What
+// this run reads stays. Throws ConfigError where the files cannot be moved.
+std::string move_earlier_run(RunConfig& config);
+// The path DIRECTORY.KIND-N with the first N that is free, beside the directory itself.
+std::string free_name_beside(const std::string& directory, const std::string& kind);
+
 // Throws ConfigError where output_dir is the directory of a model or adapter that the run reads
 // (the files of the run would lie among those of the model), or where anything that the run reads
 // lies in what it will replace there.

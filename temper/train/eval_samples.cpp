@@ -78,7 +78,7 @@ std::string to_lines(const std::vector<EvalSample>& samples, const Tokenizer* to
 }
 
 Report::Table to_table(const std::vector<EvalSample>& samples, const Tokenizer* tokenizer) {
-  Report::Table table{"Samples of the last evaluation", {"prompt", "completion", "expected"}, {}};
+  Report::Table table{kEvalSamplesTitle, {"prompt", "completion", "expected"}, {}};
   for (const EvalSample& sample : samples)
     table.rows.push_back({text_of(sample.prompt, tokenizer), text_of(sample.completion, tokenizer),
                           text_of(sample.expected, tokenizer)});

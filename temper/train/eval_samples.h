@@ -31,6 +31,7 @@ std::string describe(const EvalSample& sample, const Tokenizer* tokenizer);
 
 // A line of JSON each, with texts where there is a tokenizer.
 std::string to_lines(const std::vector<EvalSample>& samples, const Tokenizer* tokenizer);
+constexpr const char* kEvalSamplesTitle = "Samples of the last evaluation";
 Report::Table to_table(const std::vector<EvalSample>& samples, const Tokenizer* tokenizer);
 
 }  // namespace temper::train

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/metrics/format.h"
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/roles.h"
 #include "temper/train/run_directory.h"
@@ -48,6 +51,8 @@ class Best {
   }
 
   bool seen() const { return best_.has_value(); }
+  // "eval/loss 0.4245"
+  std::string text() const { return best_ ? metric_ + " " + format_value(*best_, "") : ""; }
   Json state() const { return best_ ? Json(*best_) : Json(); }
   void restore(const Json& value) {
     best_ = value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
@@ -90,6 +95,7 @@ class KeepBest : public Hook {
   explicit KeepBest(const KeepBestSection& section) : best_(*section.metric, section.goal, 0) {}
   void on_evaluation(const MetricsRow& row, RunDirectory& directory, Roles& roles) override {
     if (!best_.see(row, directory).value_or(false)) return;
+    step_ = row.step();
     if (!roles.trainables[0]->save) return;
     // The others first: `best` says that all are there.
     const bool takes_part = directory.is_writer() || is_shared_out(roles.trainables);
@@ -100,17 +106,24 @@ class KeepBest : public Hook {
   }
   void on_begin(RunDirectory& directory) override { choose(directory); }
   std::string name() const override { return "keep_best"; }
-  Json state() const override { return {{"best", best_.state()}}; }
-  void restore(const Json& state) override { best_.restore(field(state, "best")); }
+  Json state() const override { return {{"best", best_.state()}, {"step", step_}}; }
+  void restore(const Json& state) override {
+    best_.restore(field(state, "best"));
+    const Json step = field(state, "step");
+    step_ = step.is_number_integer() ? step.get<int64_t>() : -1;
+  }
 
  private:
   // Another run may have left its best weights here: they count once this one has seen its own.
   void choose(RunDirectory& directory) const {
     const bool kept = best_.seen() && std::filesystem::exists(directory.path() + "/best");
     directory.final_from = kept ? "best" : "";
+    directory.final_step = kept ? step_ : -1;
+    directory.final_reason = kept ? best_.text() : "";
   }
 
   Best best_;
+  int64_t step_ = -1;  // of the best; -1: an older version's checkpoint does not say
 };
 
 class Profile : public Hook {
@@ -142,6 +155,21 @@ class Profile : public Hook {
 };
 
 }  // namespace
+
+void check_evaluated(const TrainSection& section, const std::vector<MetricInfo>& metrics) {
+  const auto check_metric = [&](const char* key, const std::optional<std::string>& metric) {
+    if (!metric || find_evaluated_metric(metrics, *metric) || metric->ends_with("/rows") ||
+        metric->ends_with("/supervised_tokens"))
+      return;
+    std::vector<std::string> known;
+    for (const MetricInfo& info : metrics) known.push_back("eval/" + info.name);
+    const std::string near = nearest(*metric, known);
+    throw ConfigError(str(key, ": found ", *metric, ", which no evaluation of this run has",
+                          near.empty() ? "" : "; did you mean " + near + "?"));
+  };
+  check_metric("train.early_stopping.metric", section.early_stopping.metric);
+  check_metric("train.keep_best.metric", section.keep_best.metric);
+}
 
 std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section) {
   return std::make_unique<EarlyStopping>(section);

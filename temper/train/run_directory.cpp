@@ -1,14 +1,19 @@
 #include "temper/train/run_directory.h"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/base/version.h"
 #include "temper/base/yaml_json.h"
+#include "temper/dist/environment.h"
+#include "temper/metrics/format.h"
 #include "temper/ops/backend.h"
 #include "temper/train/earlier_run.h"
 #include "temper/train/memory_limit.h"
@@ -23,6 +28,16 @@ namespace {
 constexpr const char* kMetricsRows = "metrics_rows";
 constexpr const char* kInputs = "inputs";    // InputHashes::to_json
 constexpr const char* kBackend = "backend";  // ops::Backend::name
+
+// "2026-11-26 23:19 UTC"
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
 
 }  // namespace
 
@@ -48,6 +63,8 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   steps_ = steps;
   infos_ = std::move(infos);
   if (!is_writer()) return;
+  if (const std::string old = move_earlier_run(config_); !old.empty())
+    host_.console << path() << ": what an earlier run left is now in " << old << std::endl;
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.log_every = config_.metrics.log_every;
   options.metrics = infos_;
@@ -103,6 +120,27 @@ std::vector<std::string> RunDirectory::candidates() const {
       .get<std::vector<std::string>>();
 }
 
+// Checkpoints may have been copied here from elsewhere: those of another run of the same model
+// would be gone on from without a word.
+void RunDirectory::check_same_run(const std::string& checkpoint, const std::string& run_id) const {
+  const std::string its = Checkpoints::run_of(checkpoint);
+  check<ConfigError>(
+      its.empty() || run_id.empty() || its == run_id, config_.where("output_dir"), ": ", checkpoint,
+      " is of another run: its state.json has the run ", its, ", and that of ", path(), " is ",
+      run_id, " (", path(),
+      "/.lock); move it away, or name it to go on from it all the same: ", "resume=", checkpoint);
+}
+
+// A run that goes on from a checkpoint elsewhere, which is named, is a run of its own.
+std::string RunDirectory::id_of_run(const Checkpoint* resumed) const {
+  if (!resumed) return new_run_id();
+  if (!lock_->run_id().empty()) return lock_->run_id();
+  const std::vector<std::string> all = checkpoints_.all();
+  const bool here = std::find(all.begin(), all.end(), resumed->directory) != all.end();
+  const Json its = resumed->values.value(Checkpoints::kRun, Json());
+  return here && its.is_string() ? its.get<std::string>() : new_run_id();
+}
+
 // Rank 0 reads the files for all ranks.
 void RunDirectory::check_whole(const std::string& directory) {
   std::string error;
@@ -134,8 +172,10 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
                   config_.resume, "`, expected auto, never or the directory of a checkpoint");
   if (config_.resume != "auto") return attempt(config_.resume);
   std::string first;
+  const std::string run_id = mesh_.world->all_gather(lock_ ? lock_->run_id() : "")[0];
   for (const std::string& directory : candidates()) {
     try {
+      check_same_run(directory, run_id);
       check<DataError>(!Checkpoints::is_set_aside(directory), directory,
                        ": its weights gave no finite gradient; resume=", directory,
                        " goes on from it all the same, resume=never starts over");
@@ -252,6 +292,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
   if (resumed && resumed->values.value(Checkpoints::kEvaluated, Json()) != resumed->step)
     metrics_->remove_evaluation(resumed->step);
   if (keeps_metrics()) count_metrics(resumed);
+  resumed_ = resumed != nullptr;
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
     if (const std::string changes = changed_settings(config_); !changes.empty())
@@ -263,6 +304,8 @@ void RunDirectory::start(const Checkpoint* resumed) {
                before.get<std::string>(), ": results differ within rounding"));
   }
   for (const std::string& warning : config_.warnings) warn(warning);
+  lock_->set_run_id(id_of_run(resumed));
+  has_begun_ = true;
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
   Report begun{title(), {}, {}, dump_run_config(config_)};
   begun.metrics = infos_;
@@ -319,6 +362,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();
+  if (lock_) whole[Checkpoints::kRun] = lock_->run_id();
   if (is_writer() || is_shared_out(trainables)) {
     if (in_background && copy_fits(trainables)) {
       writer_->start(step, checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, true));
@@ -382,8 +426,45 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
       });
   }
   if (!is_writer()) return;
+  finished_ = true;
   checkpoints_.mark_complete(step);
   if (!config_.train.keep_final_checkpoint) checkpoints_.keep_record_alone(step);
+}
+
+bool RunDirectory::is_lost() const { return has_begun_ && lock_->place() != RunLock::Place::kHeld; }
+
+std::string RunDirectory::leave_lost(int64_t step, bool together) {
+  try {
+    finish_saves();
+  } catch (const std::exception& e) {
+    warn(str("a checkpoint could not be saved: ", e.what()));
+  }
+  const std::string before = path();
+  std::string after = before;
+  bool removed = true;
+  if (is_writer()) {
+    removed = lock_->place() == RunLock::Place::kRemoved;
+    if (!removed) after = free_name_beside(before, "rescued");
+    const std::string id = lock_->run_id();
+    config_.output_dir = after;
+    fs::create_directories(after);
+    lock_.reset();
+    lock_.emplace(config_);
+    lock_->set_run_id(id);
+    write_file_atomic(after + "/config.yaml", dump_run_config(config_, true));
+  }
+  if (together) config_.output_dir = after = mesh_.world->all_gather(after)[0];
+  checkpoints_ = Checkpoints(after, config_.train.keep_checkpoints);
+  saved_ = -1;
+  return str(before,
+             removed ? ", or a part of it, was removed while this run was writing there; the "
+                       "state of step "
+                     : " has the files of another run, which was begun while this one was writing "
+                       "there; the state of step ",
+             step, " is saved in ", after,
+             removed ? ", and the same command goes on from there"
+                     : ", and output_dir=" + after + " goes on from there",
+             "; earlier rows of metrics are gone");
 }
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,
@@ -391,12 +472,23 @@ void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summar
   mesh_.world->barrier();
   if (!is_writer()) return;
   metrics_->finish();
-  summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));
   Report page{title(), read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
               dump_run_config(config_), std::move(tables)};
   page.metrics = infos_;
+  if (finished_ && !final_from.empty()) page.final_step = final_step;
+  if (page.rows.empty())  // else the page has it from them
+    page.summary.emplace_back("peak memory",
+                              format_bytes(static_cast<double>(peak_memory_bytes())));
+  page.summary.emplace_back("ended", now_text());
+  page.summary.emplace_back(resumed_ ? "wall time since it was resumed" : "wall time",
+                            format_duration(steady_seconds() - begun_));
+  page.summary.emplace_back("host", dist::host_name());
+  page.summary.emplace_back("Temper", kVersion);
   write_file_atomic(path() + "/report.json", report_record(page, steps_));
   write_file_atomic(path() + "/report.html", render_report(page));
+  check(!is_lost(), path(),
+        " was removed, or taken by another run, while this run was writing its last files there; "
+        "the same command writes them again where a checkpoint is left");
 }
 
 }  // namespace temper::train

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "temper/base/clock.h"
 #include "temper/dist/mesh.h"
 #include "temper/metrics/report.h"
 #include "temper/metrics/sink.h"
@@ -91,6 +92,13 @@ class RunDirectory : public Messages {
   // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one. On a
   // rank that does not write, `make` gets an empty name, and takes part in gathering only.
   void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
+  // Whether the directory is not this run's any more: it, or a part of it, was removed, or another
+  // run has its place. Rank 0 knows, after start().
+  bool is_lost() const;
+  // Where is_lost(): makes a directory that the state can be saved in, at the same path, or beside
+  // it where another run has that; this is path() from now on. Returns what happened, and where the
+  // state of step `step` will be. `together`: all ranks call it, and go there.
+  std::string leave_lost(int64_t step, bool together);
   // Closes the metrics and writes report.html.
   void close(std::vector<std::pair<std::string, std::string>> summary,
              std::vector<Report::Table> tables);
@@ -103,6 +111,10 @@ class RunDirectory : public Messages {
   // the last ones (hooks.h, keep_best), and FINAL_FROM-NAME for other trainables; empty: the last
   // ones.
   std::string final_from;
+  // Where final_from says so: the step that has those weights, -1 for not known, and why it was
+  // chosen ("eval/loss 0.4245").
+  int64_t final_step = -1;
+  std::string final_reason;
 
  private:
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
@@ -111,6 +123,8 @@ class RunDirectory : public Messages {
   void count_metrics(const Checkpoint* resumed);
   void check_whole(const std::string& directory);
   std::vector<std::string> candidates() const;
+  void check_same_run(const std::string& checkpoint, const std::string& run_id) const;
+  std::string id_of_run(const Checkpoint* resumed) const;
   std::string changed_inputs(const Checkpoint* resumed);
   void check_inputs(const Checkpoint* resumed);
   std::string title() const;
@@ -128,7 +142,10 @@ class RunDirectory : public Messages {
   std::set<std::string> warned_;
   int64_t steps_ = 0;
   int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
-  int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote, or writes
+  bool has_begun_ = false;    // start() was called, on the rank that writes
+  bool resumed_ = false, finished_ = false;
+  const double begun_ = steady_seconds();
+  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote, or writes
   std::vector<int64_t> whole_;                // take_saved()
   std::optional<bool> copies_;                // whether copies of the state fit into memory
   std::unique_ptr<CheckpointWriter> writer_;  // last: the lock is held while it writes

@@ -1,5 +1,5 @@
 // The lock on a run's directory: the file .lock in it, held by flock(2) while the run's process
-// lives, however it ends.
+// lives, however it ends. It keeps the id of the run that the directory holds.
 #pragma once
 
 #include <string>
@@ -15,9 +15,23 @@ class RunLock {
   // Where the file system has no locks, nothing is held.
   explicit RunLock(const RunConfig& config);
 
+  // The id of the directory's run; empty: no run has begun there, or an older version's.
+  const std::string& run_id() const { return run_id_; }
+  // Throws RunError.
+  void set_run_id(const std::string& id);
+
+  // What became of the directory since set_run_id(): it is there, it or a part of it was removed,
+  // or another run has its place. A file system that does not answer is no loss.
+  enum class Place { kHeld, kRemoved, kAnothers };
+  Place place() const;
+
  private:
+  std::string directory_, run_id_;
   FileDescriptor file_;
 };
+
+// An id that no other run has.
+std::string new_run_id();
 
 // Whether a process holds the lock of a run's directory. False where the file system has no locks.
 bool is_running(const std::string& directory);

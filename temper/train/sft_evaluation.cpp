@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/metrics/activity.h"
 #include "temper/train/loss.h"
 
 namespace temper::train {
@@ -50,7 +51,10 @@ void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const
     groups.clear();
   };
   const data::RowSet& rows = *sets_[set];
+  Activity activity("evaluating",
+                    (rows.size() - group_.rank() + group_.size() - 1) / group_.size());
   for (int64_t r = group_.rank(); r < rows.size() && !stop(); r += group_.size()) {
+    activity.advance();
     bool truncated = false;
     const std::optional<data::SftRow> row =
         data::read_sft_row(format_, rows.row(r), rows.where(r), &truncated);
@@ -106,7 +110,8 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   std::filesystem::create_directories(directory);
   write_file_atomic(str(directory, "/step-", step, ".jsonl"),
                     to_lines(samples_, format_.tokenizer.get()));
-  messages.note(describe(samples_[0], format_.tokenizer.get()));
+  for (const EvalSample& sample : samples_)
+    messages.note(describe(sample, format_.tokenizer.get()));
 }
 
 std::vector<Report::Table> SftEvaluation::tables() const {

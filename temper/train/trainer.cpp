@@ -11,10 +11,12 @@
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/dist/peer_watch.h"
+#include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/agreed_error.h"
+#include "temper/train/eval_samples.h"
 #include "temper/train/opening.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
@@ -56,6 +58,7 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
 bool Trainer::step() {
   if (step_ >= steps_) return false;
   const double start = steady_seconds();
+  set_activity_step(step_ + 1);
   for (const auto& hook : hooks_) hook->before_step(step_ + 1);
   std::optional<trace::Span> span(std::in_place, "step", step_ + 1);
   std::optional<StepPlan> plan = next();
@@ -93,7 +96,9 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     pass.dropout.noise_alpha = section_.neftune_alpha;
   }
   if (routers_) routers_->begin(plan);
+  Activity activity("training: pass", std::ssize(plan.passes));
   for (ForwardPass& pass : plan.passes) {
+    activity.advance();
     dist::check_peers();  // passes may take minutes until the next sum over ranks
     LossSums nowhere;
     LossSums& counted = pass.shadow ? nowhere : sums;
@@ -201,6 +206,7 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
   if (routers_)
     for (MetricInfo& info : RouterStep::metrics()) infos.push_back(std::move(info));
+  if (!task_.metrics().empty()) check_evaluated(section_, infos);
   directory.open_metrics(steps_, std::move(infos));
   if (directory.complete_without_checkpoint(steps_)) {
     directory.say_complete();
@@ -223,6 +229,7 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
 bool Trainer::evaluate(RunDirectory& directory) {
   if (evaluated_ == step_) return false;
   const trace::Span span("evaluation");
+  set_activity_step(step_);
   MetricsRow row(step_);
   // Ranks make different numbers of passes.
   std::vector<std::unique_ptr<nn::Gathered>> whole;
@@ -239,6 +246,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
   evaluated_ = step_;
   directory.log(row);
   for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
+  if (directory.final_step == step_) kept_tables_ = task_.tables();
   return false;
 }
 
@@ -305,6 +313,10 @@ void Trainer::rescue(RunDirectory& directory) {
     directory.warn(str("a checkpoint could not be saved: ", e.what()));
   }
   try {
+    const bool together = is_shared_out(roles_.trainables);
+    const bool lost = together ? mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0
+                               : directory.is_lost();
+    if (lost && !left_) directory.warn(directory.leave_lost(step_, together));
     write_checkpoint(directory, false);
     directory.note(str("saved step ", step_, " after an error"));
   } catch (const std::exception& e) {
@@ -317,12 +329,22 @@ Trainer::Agreed Trainer::agree(RunDirectory& directory) {
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
   const bool over = memory_.exceeded();
   const auto step = static_cast<double>(step_);
-  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0,
-                            directory.is_writing_parts() ? 1.0 : 0.0, over ? 1.0 : 0.0, step};
+  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0,
+                            due ? 1.0 : 0.0,
+                            directory.is_writing_parts() ? 1.0 : 0.0,
+                            over ? 1.0 : 0.0,
+                            step,
+                            directory.is_lost() ? 1.0 : 0.0};
   mesh_.world->all_reduce_sum(asked);
   check(asked[4] == step * mesh_.world->size(), "the ranks are at different steps: this one at ",
         step_, ", on average at ", asked[4] / mesh_.world->size());
-  return {asked[0] > 0, asked[1] > 0, asked[2] == 0, asked[3] > 0};
+  return {asked[0] > 0, asked[1] > 0, asked[2] == 0, asked[3] > 0, asked[5] > 0};
+}
+
+// All ranks call it. What was trained is saved by rescue().
+void Trainer::leave_lost(RunDirectory& directory) {
+  left_ = true;
+  throw AgreedError(directory.leave_lost(step_, true));
 }
 
 void Trainer::after_step(RunDirectory& directory) {
@@ -330,6 +352,7 @@ void Trainer::after_step(RunDirectory& directory) {
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
   if (due(section_.eval_every)) stopped_ = evaluate(directory);
   const Agreed agreed = agree(directory);
+  if (agreed.lost) leave_lost(directory);
   directory.look_at_saves(agreed.parts_written);
   tell_of_saves(directory);
   if (agreed.over_limit) memory_.fail(str("step ", step_));
@@ -362,6 +385,7 @@ RunOutcome Trainer::run(RunDirectory& directory) {
     }
     directory.finish_saves();
     tell_of_saves(directory);
+    if (mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0) leave_lost(directory);
   } catch (const WeightsDiffer&) {
     throw;
   } catch (const NotFinite& e) {
@@ -380,8 +404,35 @@ RunOutcome Trainer::run(RunDirectory& directory) {
   }
   std::vector<std::pair<std::string, std::string>> summary{{"steps", std::to_string(step_)}};
   for (auto& line : task_.summary()) summary.push_back(std::move(line));
-  directory.close(std::move(summary), task_.tables());
+  if (!stopped_ && !directory.final_from.empty()) {
+    const std::string from =
+        directory.final_step < 0 ? "an earlier step" : str("step ", directory.final_step);
+    summary.emplace_back("final/", "weights of " + from + ": " + directory.final_reason);
+    directory.note(str("final/ has the weights of ", from, ", the best (", directory.final_reason,
+                       "); best/ has them too, for a run that goes on"));
+  }
+  directory.close(std::move(summary), tables_of(directory));
   return {stopped_, step_};
+}
+
+// The samples are those of the weights in final/, or their title says that they are others'.
+std::vector<Report::Table> Trainer::tables_of(const RunDirectory& directory) const {
+  std::vector<Report::Table> tables = task_.tables();
+  if (stopped_ || directory.final_from.empty() || directory.final_step == evaluated_) return tables;
+  const auto is_of_evaluation = [](const Report::Table& table) {
+    return table.title == kEvalSamplesTitle;
+  };
+  const auto kept = std::find_if(kept_tables_.begin(), kept_tables_.end(), is_of_evaluation);
+  for (Report::Table& table : tables) {
+    if (!is_of_evaluation(table)) continue;
+    if (kept == kept_tables_.end())  // they were of a process before this one
+      table.title += str(" (final/ has the weights of step ", directory.final_step, ")");
+    else
+      table = {str("Samples of the evaluation after step ", directory.final_step,
+                   ", whose weights final/ has"),
+               kept->header, kept->rows};
+  }
+  return tables;
 }
 
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,

@@ -73,8 +73,11 @@ class Trainer {
     bool stop = false, save = false;  // a rank wants to stop; it is time for a checkpoint
     bool parts_written = false;       // of the checkpoint that is being written
     bool over_limit = false;          // a rank has had more memory than train.memory_limit
+    bool lost = false;                // the directory is not this run's any more
   };
   Agreed agree(RunDirectory& directory);
+  void leave_lost(RunDirectory& directory);
+  std::vector<Report::Table> tables_of(const RunDirectory& directory) const;
 
   TrainSection section_;
   uint64_t seed_;
@@ -83,12 +86,13 @@ class Trainer {
   Task& task_;
   std::vector<std::unique_ptr<Hook>> hooks_;
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
-  bool stopped_ = false;
-  double saved_at_ = 0;  // time of the last checkpoint, seconds
+  bool stopped_ = false, left_ = false;  // left_: the directory was lost, and another one is used
+  double saved_at_ = 0;                  // time of the last checkpoint, seconds
   MemoryWatch memory_;
   std::function<void()> before_change_ = [] {};  // of the weights
   MetricsRow row_;
-  std::optional<RouterStep> routers_;  // for a policy that is a mixture of experts
+  std::vector<Report::Table> kept_tables_;  // the task's, as the weights for final/ were chosen
+  std::optional<RouterStep> routers_;       // for a policy that is a mixture of experts
 };
 
 // The metrics of the trainer itself, for the console and the report.

@@ -91,7 +91,7 @@ sft output_dir=file 2> nodir > /dev/null
 [ $? = 2 ] && grep -q 'output_dir' nodir || fail "output_dir a file: $(cat nodir)"
 
 # Two runs in one directory: the second is refused, the first is not disturbed.
-"$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=e train.max_steps=200000 metrics.sinks=jsonl > /dev/null 2>&1 &
+"$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=e train.max_steps=200000 metrics.sinks=jsonl > /dev/null 2> first.err &
 first=$!
 until_rows e 1 $first
 sft output_dir=e train.max_steps=200000 2> second > /dev/null
@@ -100,6 +100,27 @@ sft output_dir=e train.max_steps=200000 2> second > /dev/null
 kill -TERM $first; kill -TERM $first
 wait $first
 [ $? = 143 ] && [ -n "$(steps e)" ] || fail "two signals at once lost the run"
+[ "$(grep -c 'finishing the step and saving a checkpoint; a second signal ends the run at once' first.err)" = 1 ] || fail "a stop is not answered in a log: $(cat first.err)"
+# Who wants to talk to it is told what it is, and how to have its model.
+"$temper" chat --model e < /dev/null 2> stopped.err
+[ $? = 2 ] && grep -q "run that has not ended: its newest checkpoint is of step $(steps e | tr -d ' '); " stopped.err || fail "chat on a stopped run: $(cat stopped.err)"
+step=$(steps e | tr -d ' ')
+"$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=e train.max_steps=$step metrics.sinks=jsonl > /dev/null 2>&1 && [ -e e/final/model.safetensors ] || fail "train.max_steps=$step does not end the run"
+
+# A run whose directory goes meanwhile fails, and what it trained is there again.
+"$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=gone train.max_steps=200000 metrics.sinks=jsonl > /dev/null 2> gone.err &
+run=$!
+until_rows gone 1 $run
+rm -rf gone
+comes_true has_ended $run || fail "a run without its directory goes on"
+wait $run
+[ $? = 1 ] && grep -q 'gone, or a part of it, was removed while this run was writing there; the state of step [0-9]* is saved in gone' gone.err || fail "a run whose directory was removed: $(cat gone.err)"
+step=$(steps gone | tr -d ' ')
+sft output_dir=gone optimizer.learning_rate=2e-5 train.max_steps=$((step + 1)) > /dev/null 2> gone.err && [ -e gone/final/model.safetensors ] || fail "what was saved is not gone on from: $(cat gone.err)"
+
+# What a run that starts over would replace is moved aside.
+sft output_dir=a train.max_steps=3 resume=never > over.log 2>&1 || fail "starting over: $(cat over.log)"
+grep -q '^a: what an earlier run left is now in a.old-[0-9]*$' over.log && [ -e a.old-1/final/model.safetensors ] && [ -e a.old-2/checkpoints/step-30/state.json ] || fail "starting over: $(cat over.log) $(ls -d a.old-*)"
 
 # The same for ranks, told by their launcher and by whoever signals the group; and ranks end with their launcher.
 setsid "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=f train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2> ranks &

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "temper/base/file.h"
 #include "temper/metrics/chart_axis.h"
@@ -87,6 +88,45 @@ TEST_CASE("the page holds the run's figures, curves, tables and config") {
   CHECK(count(page, "<svg ") == 4);
   CHECK(has(page, "<td>peak_memory_bytes</td><td>1.30 GB</td>"));
   CHECK(count(page, "class=\"line ") == 5);  // the loss has a curve of the evaluation
+}
+
+TEST_CASE("the figures are those of the step whose weights the run kept") {
+  Report report{"sft of tiny"};
+  report.metrics = {{"loss", "", "loss", "what is minimized", true}};
+  for (const auto& [step, loss, evaluated] :
+       std::vector<std::tuple<int64_t, double, double>>{{1, 3, 2}, {2, 2, 1.5}, {3, 1, 1.75}}) {
+    report.rows.emplace_back(step);
+    report.rows.back().set("loss", loss);
+    report.rows.emplace_back(step);
+    report.rows.back().set("eval/loss", evaluated);
+  }
+  CHECK(has(render_report(report), "<span>final eval/loss</span><b>1.750</b>"));
+  report.final_step = 2;
+  const Report again = read_report_record(report_record(report, 3), "record").report;
+  CHECK(again.final_step == 2);
+  const std::string page = render_report(report);
+  CHECK(has(page, "<span>final eval/loss</span><b>1.500</b>"));
+  CHECK(has(page, "<span>final loss</span><b>2.000</b>"));
+}
+
+TEST_CASE("losses that fall by orders of magnitude are drawn on a logarithmic axis") {
+  const auto chart = [](const std::string& metric, std::vector<double> values) {
+    std::vector<MetricsRow> rows;
+    for (size_t i = 0; i < values.size(); ++i) {
+      rows.emplace_back(static_cast<int64_t>(i) + 1);
+      rows.back().set(metric, values[i]);
+    }
+    return render_chart({metric, {metric}}, rows);
+  };
+  // From 0.01 to 10: each factor of ten is a third of the height, from 202 up to 10.
+  const std::string falling = chart("loss", {10, 1, 0.1, 0.01});
+  CHECK(has(falling, "loss (logarithmic)</span>"));
+  CHECK(has(falling, "d=\"M62.0 10.0L197.3 74.0L332.7 138.0L468.0 202.0\""));
+  for (const char* tick : {">0.01000<", ">0.1000<", ">1.000<", ">10.00<"})
+    CHECK(has(falling, tick));
+  for (const std::string& other : {chart("loss", {10, 1, 1}), chart("loss", {10, 0.1, 0}),
+                                   chart("grad_norm", {10, 1, 0.1, 0.01})})
+    CHECK_FALSE(has(other, "logarithmic"));
 }
 
 TEST_CASE("the page loads nothing and says nothing it was not given") {

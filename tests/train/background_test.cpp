@@ -125,6 +125,13 @@ TEST_CASE("runs that save in the background leave what others leave") {
     RowsTask task(run.roles, tiny::alone());
     run.go(task);
     left[background] = files_of(directory + "/checkpoints");
+    for (auto& [name, bytes] : left[background]) {
+      if (!name.ends_with("state.json")) continue;
+      Json state = parse_json(bytes, name);
+      state.erase("run");  // each has an id of its own
+      state.erase("hash");
+      bytes = state.dump();
+    }
     for (const auto& entry : fs::directory_iterator(directory))
       CHECK_FALSE(entry.path().filename().string().starts_with(".writing"));
   }

@@ -10,6 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/train/hooks.h"
 #include "temper/train/sft.h"
 #include "tests/golden.h"
 
@@ -49,6 +50,30 @@ TEST_CASE("the schema of the config is the golden one") {
   train::SftConfig config;
   if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
   CHECK(describe_run_config(config) == read_file(path));
+}
+
+TEST_CASE("metrics that choose the weights or end the run are those of evaluations") {
+  for (const char* key : {"train.keep_best.metric", "train.early_stopping.metric"}) {
+    const std::string set = std::string(key) + "=";
+    CHECK_THROWS_WITH_AS(load({"data.eval=c", set + "eval_loss"}),
+                         doctest::Contains("found eval_loss, expected a metric of evaluations, as "
+                                           "eval/loss"),
+                         ConfigError);
+    CHECK_THROWS_WITH_AS(load({"data.eval=c", set + "loss"}), doctest::Contains("as eval/loss"),
+                         ConfigError);
+    CHECK_NOTHROW(load({"data.eval=c", set + "eval/loss"}));
+  }
+  const std::vector<MetricInfo> metrics{{"loss"}, {"rewards/*"}};
+  train::TrainSection section;
+  section.keep_best.metric = "eval/lss";
+  CHECK_THROWS_WITH_AS(train::check_evaluated(section, metrics),
+                       doctest::Contains("train.keep_best.metric: found eval/lss, which no "
+                                         "evaluation of this run has; did you mean eval/loss?"),
+                       ConfigError);
+  for (const char* metric : {"eval/loss", "eval/test/loss", "eval/rewards/exact"}) {
+    section.keep_best.metric = metric;
+    CHECK_NOTHROW(train::check_evaluated(section, metrics));
+  }
 }
 
 TEST_CASE("a resolved config loads to the same config") {

@@ -341,6 +341,13 @@ TEST_CASE("keep_best leaves the best evaluation's weights in final/, also of a r
       if (stop_after == 0) break;
     }
     CHECK((final_weights(directory + "/final") == best));
+    // The report says which step that is, and has its figures.
+    const ReportRecord record =
+        read_report_record(read_file(directory + "/report.json"), "report.json");
+    CHECK(record.report.final_step == 3);
+    using Line = std::pair<std::string, std::string>;
+    const Line line{"final/", "weights of step 3: eval/score 0.7000"};
+    CHECK(std::count(record.report.summary.begin(), record.report.summary.end(), line) == 1);
   }
 }
 
