@@ -188,7 +188,9 @@ int Demo::run() {
   sft.optimizer.warmup_steps = std::min<int64_t>(50, sft_steps);
   train::run_sft(sft, host);
   const auto [warmed, halfway] = accuracy(warm + "/final", task.test);
-  std::cout << "accuracy " << percent(warmed) << "\nGRPO: 1 for a right sum, 0 for a wrong one"
+  std::cout << "accuracy " << percent(warmed)
+            << "\nGRPO: 1 for a right sum, 0 for a wrong one; a sum has three digits and "
+               "begins with its last one, as carrying goes: \"23+22=\" -> \"540\" is right"
             << std::endl;
   rl::RlConfig grpo;
   grpo.output_dir = run;

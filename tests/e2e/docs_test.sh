@@ -15,6 +15,14 @@ TRAINING = "sft dpo orpo reward grpo ppo distill".split()
 WAITING = {"serve", "chat"}
 helps, problems, seen, ran = {}, [], 0, 0
 
+# Prose is wrapped; tables, code and links' targets are not.
+for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fenced ^= line.startswith("```")
+        if len(line) > 120 and not fenced and not line.startswith(("|", "    ")):
+            problems.append(f"{page.name}:{number}: {len(line)} columns, expected at most 120")
+
 def help_of(verb):
     if verb not in helps:
         done = subprocess.run([temper, verb, "--help"], capture_output=True, text=True)
