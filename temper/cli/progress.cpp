@@ -15,6 +15,7 @@ namespace {
 
 volatile sig_atomic_t asked_to_stop = 0;
 const char* volatile notice = nullptr;
+bool (*volatile notice_applies)() = nullptr;
 volatile int64_t asked_at = 0;  // milliseconds
 
 void on_signal(int signal) {
@@ -24,6 +25,7 @@ void on_signal(int signal) {
   if (!asked_to_stop) {
     asked_at = milliseconds;
     asked_to_stop = signal;
+    if (notice && notice_applies && !notice_applies()) return;
     if (notice && ::write(STDERR_FILENO, notice, std::strlen(notice)) < 0) return;
   } else if (milliseconds - asked_at > 1000) {
     ::signal(signal, SIG_DFL);
@@ -33,8 +35,9 @@ void on_signal(int signal) {
 
 }  // namespace
 
-void catch_interrupts(const char* said) {
+void catch_interrupts(const char* said, bool (*applies)()) {
   notice = said;
+  notice_applies = applies;
   ::signal(SIGINT, on_signal);
   ::signal(SIGTERM, on_signal);
   if (::signal(SIGHUP, on_signal) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);  // under nohup

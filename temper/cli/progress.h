@@ -9,8 +9,9 @@ namespace temper::cli {
 // From here on the first SIGINT, SIGTERM or SIGHUP asks the program to stop; one that comes more
 // than a second later ends it as usual. (One wish to stop may arrive twice: from the terminal or a
 // process manager to the whole group, and passed on by a parent.)
-// notice: said on stderr when the first one comes; null: nothing.
-void catch_interrupts(const char* notice = nullptr);
+// notice: said on stderr when the first one comes; null: nothing. applies: whether it is true then,
+// a function that is safe in a signal handler; null: always.
+void catch_interrupts(const char* notice = nullptr, bool (*applies)() = nullptr);
 bool interrupted();
 bool interrupted_by_key();  // by SIGINT (Ctrl-C), not by what wants the program to end
 // The exit status of a program that was asked to stop: 128 + the number of the signal, as a shell

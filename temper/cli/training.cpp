@@ -20,6 +20,7 @@
 #include "temper/cli/shared_config.h"
 #include "temper/cli/verbs.h"
 #include "temper/dist/environment.h"
+#include "temper/dist/world.h"
 #include "temper/distill/run.h"
 #include "temper/plan/check_run.h"
 #include "temper/preference/dpo.h"
@@ -158,10 +159,13 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   }
   // For who types Ctrl-C, or reads the log of a run that was stopped; once for all ranks, which get
   // the signal together.
+  static bool alone = false;
+  alone = dist::read_environment().size == 1;
   catch_interrupts(dist::read_environment().rank == 0
                        ? "temper: finishing the step and saving a checkpoint; a second signal ends "
                          "the run at once\n"
-                       : nullptr);
+                       : nullptr,
+                   [] { return alone || dist::have_met(); });
   // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});

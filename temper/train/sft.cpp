@@ -91,7 +91,6 @@ Loss SftTask::loss(const ForwardPass& pass) {
 }
 
 std::vector<MetricInfo> SftTask::metrics() const {
-  if (!format_.groups) return {};
   return {group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
 }
 

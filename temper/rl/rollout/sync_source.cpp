@@ -145,6 +145,7 @@ void SyncSource::sampled(PartialGroup& group) {
 std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
   std::optional<trace::Span> span(std::in_place, "waiting for rewards");
   verdicts_.merge(reward_worker_.collect(check_running_));
+  warn_of_failures();
   if (reference_worker_) scored_.merge(reference_worker_->collect(check_running_));
   span.reset();
   batch.reward_seconds += reward_worker_.seconds_since_last_call();
