@@ -101,6 +101,7 @@ Verdict CommandReward::verdict(const Worker::Answer& answer) const {
 void CommandReward::check_lives(const Worker::Answer& answer, const Sample& sample) {
   has_answered_ |= answer.kind == Worker::Answer::Kind::kLine;
   if (has_answered_ || answer.kind != Worker::Answer::Kind::kEnded) return;
+  if (section_.on_failure == RewardSection::OnFailure::kStop) return;  // the caller ends the run
   ++deaths_;
   starts_ += answer.between;
   if (!died_on_) died_on_ = sample.row;

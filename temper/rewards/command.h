@@ -21,9 +21,9 @@ class CommandReward : public Reward {
 
   // The samples are shared out among the workers. A worker that hangs, ends or answers nonsense is
   // replaced; it costs its sample alone, and the time limit at most. Lines that answer nothing cost
-  // no sample and are counted (Verdict::unasked_lines). Throws RunError, whatever on_failure says,
-  // where the program has never answered and died each time: kMostStarts times before it had read a
-  // question, or kMostDeaths times over several rows.
+  // no sample and are counted (Verdict::unasked_lines). Throws RunError, under on_failure: zero and
+  // drop, too, where the program has never answered and died each time: kMostStarts times before it
+  // had read a question, or kMostDeaths times over several rows.
   std::vector<Verdict> judge(std::span<const Sample> samples) override;
   void tell_failures(std::function<void(const std::string& detail)> heard) override {
     heard_ = std::move(heard);
