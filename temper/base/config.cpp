@@ -53,11 +53,16 @@ std::string list_of(const std::vector<std::string>& names) {
   return all;
 }
 
-std::string synonym_text(const std::string& key, const KeySynonym& synonym) {
+std::string synonym_text(const std::string& key, const KeySynonym& synonym, const YamlNode& value) {
   const std::string known = synonym.key.empty()
                                 ? std::string("there is no such key here")
                                 : str("`", key, "` is called ", synonym.key, " here");
-  return synonym.note.empty() ? known : str(known, "; ", synonym.note);
+  const bool off = value.kind == YamlNode::Kind::kScalar && !value.quoted && value.text == "false";
+  std::string_view note = off && !synonym.off.empty() ? synonym.off : synonym.note;
+  // A note that says how to switch something on is none for who leaves it off.
+  if (off && synonym.off.empty() && note.starts_with("write "))
+    note = "false is what a run does without it: leave it out";
+  return note.empty() ? known : str(known, "; ", note);
 }
 
 // Looks the path up by its last two parts, which may mean something else in another program, then
@@ -81,20 +86,20 @@ std::string hint_for_section(const YamlNode::Entry& section) {
     path = join(path, entry.key);
     const KeySynonym* synonym = find_synonym(path);
     node = &entry.value;
-    if (synonym && node->kind != YamlNode::Kind::kMap) return synonym_text(path, *synonym);
+    if (synonym && node->kind != YamlNode::Kind::kMap) return synonym_text(path, *synonym, *node);
   }
   return {};
 }
 
 // The hint for an unknown key: the same key in another section, the key that other programs call
 // so, or the one with the nearest spelling.
-std::string hint_for(const std::string& key, const std::string& path, std::span<const Field> fields,
-                     std::span<const Field> root) {
+std::string hint_for(const std::string& key, const YamlNode& value, const std::string& path,
+                     std::span<const Field> fields, std::span<const Field> root) {
   std::vector<std::string> places;
   find_elsewhere(root, key, "", places);
   if (places.empty()) {
     if (const KeySynonym* synonym = find_synonym(join(path, key)))
-      return synonym_text(key, *synonym);
+      return synonym_text(key, *synonym, value);
     std::vector<std::string> names;
     for (const Field& field : fields)
       if (!field.internal) names.push_back(field.name);
@@ -119,7 +124,7 @@ std::string unknown_key(const YamlNode::Entry& entry, const std::string& path,
   const std::string key = YamlNode::scalar(entry.key).found();  // shortened
   const std::string of_section = hint_for_section(entry);
   return str(entry.origin.str(), ": unknown key `", join(path, key), "`; ",
-             of_section.empty() ? hint_for(key, path, fields, root) : of_section);
+             of_section.empty() ? hint_for(key, entry.value, path, fields, root) : of_section);
 }
 
 // A message for each unknown key of the node and of the sections below it.
@@ -134,7 +139,7 @@ void find_unknown(const YamlNode& node, const std::string& path, std::span<const
   }
 }
 
-constexpr size_t kMostUnknownKeys = 10;  // number of unknown keys that one error message lists
+constexpr size_t kMostUnknownKeys = 100;  // number of unknown keys that one error message lists
 
 void check_known(const YamlNode& node, const std::string& path, std::span<const Field> fields,
                  std::span<const Field> root) {

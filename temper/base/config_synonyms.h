@@ -13,6 +13,9 @@ struct KeySynonym {
   std::string_view name;
   std::string_view key;   // key of this program, "optimizer.learning_rate"; empty: there is none
   std::string_view note;  // a sentence that hints add; empty: none
+  // The sentence for the value `false`; empty: `note`, or, where that says what to write, that
+  // false is the default here.
+  std::string_view off = {};
 };
 
 // The synonym of a key's last part, whatever its case and its dashes; nullptr where it is unknown.

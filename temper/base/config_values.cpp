@@ -169,13 +169,44 @@ void read_value(const YamlNode& node, const std::string& path, const Rule& rule,
   value = node.text;
 }
 
+namespace {
+
+// "prompt=question completion=answer", with blanks or commas between: what --columns takes.
+void read_pairs(const YamlNode& node, const std::string& path, const std::string& text,
+                std::map<std::string, std::string>& value) {
+  constexpr std::string_view kBetween = ", \t\n";
+  const auto refuse = [&] {
+    fail(node, path, "a map of text, as in {prompt: question} or prompt=question");
+  };
+  size_t begin = text.find_first_not_of(kBetween);
+  if (begin == text.npos) refuse();
+  while (begin != text.npos) {
+    const size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
+    const std::string pair = text.substr(begin, end - begin);
+    const size_t equals = pair.find('=');
+    if (equals == 0 || equals == pair.npos || equals + 1 == pair.size()) refuse();
+    value[pair.substr(0, equals)] = pair.substr(equals + 1);
+    begin = text.find_first_not_of(kBetween, end);
+  }
+}
+
+}  // namespace
+
 void read_value(const YamlNode& node, const std::string& path, const Rule&,
                 std::map<std::string, std::string>& value) {
   value.clear();
   if (node.kind == YamlNode::Kind::kNull) return;
-  if (node.kind != YamlNode::Kind::kMap) fail(node, path, "a map of text");
-  for (const YamlNode::Entry& entry : node.entries)
-    read_value(entry.value, path + "." + entry.key, {}, value[entry.key]);
+  if (node.kind == YamlNode::Kind::kScalar) return read_pairs(node, path, node.text, value);
+  for (const YamlNode& item : node.items) {
+    if (item.kind != YamlNode::Kind::kScalar) fail(item, path, "a map of text");
+    read_pairs(item, path, item.text, value);
+  }
+  for (const YamlNode::Entry& entry : node.entries) {
+    if (entry.value.kind == YamlNode::Kind::kNull && entry.key.find('=') != entry.key.npos)
+      read_pairs(node, path, entry.key, value);  // {prompt=question}
+    else
+      read_value(entry.value, path + "." + entry.key, {}, value[entry.key]);
+  }
 }
 
 YamlNode write_value(bool value) { return YamlNode::scalar(value ? "true" : "false"); }

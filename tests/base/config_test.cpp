@@ -199,7 +199,7 @@ TEST_CASE("an unknown key names the nearest one, or the place where it belongs")
   CHECK(read_error("\"a\\nb\": 1").find('\n') == std::string::npos);
 }
 
-TEST_CASE("all unknown keys of a config are told at once, up to ten") {
+TEST_CASE("all unknown keys of a config are told at once, up to a hundred") {
   CHECK(read_error("falg: true\ncount: 2\ninner: {rat: 1}\nmistral: 1")
             .starts_with("c.yaml:1: unknown key `falg`; did you mean `flag`?\n"
                          "  c.yaml:3: unknown key `inner.rat`; did you mean `inner.rate`?\n"
@@ -207,7 +207,10 @@ TEST_CASE("all unknown keys of a config are told at once, up to ten") {
   // Before any wrong value is: what is spelt wrong is seen together.
   CHECK(read_error("count: many\nfalg: true").starts_with("c.yaml:2: unknown key `falg`"));
   std::string many;
-  for (int i = 0; i < 12; ++i) many += str("zzzzz", i, ": 1\n");
+  for (int i = 0; i < 47; ++i) many += str("zzzzz", i, ": 1\n");
+  CHECK(read_error(many).find("unknown key `zzzzz46`") != std::string::npos);
+  CHECK(read_error(many).find("more unknown keys") == std::string::npos);
+  for (int i = 47; i < 102; ++i) many += str("zzzzz", i, ": 1\n");
   CHECK(read_error(many).ends_with("\n  and 2 more unknown keys"));
 }
 
@@ -249,6 +252,61 @@ TEST_CASE("a key of another trainer says what it is here") {
   CHECK(error_of([&] {
           read_fields(parse_yaml("lora: {path: x, lora: 1}", "c.yaml"), "", Fields::of(own));
         }) == "c.yaml:1: unknown key `lora.lora`; did you mean `lora`?");
+}
+
+TEST_CASE("a key of another trainer that is switched off is no advice to switch it on") {
+  const auto hint = [](const std::string& yaml) {
+    const std::string error = read_error(yaml);
+    return error.substr(error.rfind("; ") + 2);
+  };
+  CHECK(hint("train_on_inputs: true") == "write data.train_on: all");
+  CHECK(hint("train_on_inputs: false") ==
+        "false is what data.train_on: auto does, the default: leave it out");
+  for (const char* key : {"load_in_8bit", "load_in_4bit", "gradient_checkpointing", "use_vllm",
+                          "use_peft", "no_cuda", "load_best_model_at_end"}) {
+    CAPTURE(key);
+    CHECK(hint(std::string(key) + ": false") ==
+          "false is what a run does without it: leave it out");
+    CHECK(hint(std::string(key) + ": true") != hint(std::string(key) + ": false"));
+  }
+  CHECK(hint("completion_only_loss: false") == "write data.train_on: all");
+  CHECK(hint("bf16: false") == "write model.dtype: float32");
+}
+
+TEST_CASE("keys of verl and axolotl that have names of their own here") {
+  for (const auto& [key, here] : {std::pair{"filter_overlong_prompts", "data.overlong"},
+                                  {"truncation", "data.overlong"},
+                                  {"val_before_train", "train.eval_at_start"},
+                                  {"val_kwargs.temperature", "rollout.temperature"},
+                                  {"critic_warmup", "ppo.critic_warmup_steps"},
+                                  {"early_stopping_patience", "train.early_stopping.patience"},
+                                  {"load_best_model_at_end", "train.keep_best.metric"},
+                                  {"adamw_bnb_8bit", "optimizer.name"},
+                                  {"wandb_name", "output_dir"}}) {
+    CAPTURE(key);
+    const KeySynonym* const found = find_key_synonym(key);
+    REQUIRE(found);
+    CHECK(found->key == here);
+  }
+  CHECK(find_key_synonym("dataset_prepared_path")->key.empty());
+}
+
+TEST_CASE("a map of text may be written as the flag --columns takes it") {
+  using Map = std::map<std::string, std::string>;
+  const Map two{{"prompt", "question"}, {"completion", "meta.answer"}};
+  for (const char* written :
+       {"{prompt: question, completion: meta.answer}", "prompt=question completion=meta.answer",
+        "'prompt=question, completion=meta.answer'", "[prompt=question, completion=meta.answer]",
+        "{prompt=question, completion=meta.answer}",
+        "{prompt=question, completion: meta.answer}"}) {
+    CAPTURE(written);
+    CHECK(read(std::string("columns: ") + written).columns == two);
+  }
+  CHECK(read("columns: {a=b: c}").columns == Map{{"a=b", "c"}});
+  for (const char* written :
+       {"question", "=question", "prompt=", "[prompt]", "[{prompt: q}]", "''"})
+    CHECK(read_error(std::string("columns: ") + written).find("expected a map of text") !=
+          std::string::npos);
 }
 
 // Of docs/coming_from.md's table, with the sections in which those programs have them.
