@@ -35,7 +35,7 @@ class Pairs : public Command {
     app.description(
         "Makes rows {prompt, chosen, rejected} from right answers (--input; rejected: the answer "
         "with a wrong number),\nor from rollouts (--rollouts; the best and the worst completion of "
-        "each group).\n"
+        "each group after the same prompt).\n"
         "example: temper data pairs --input gsm8k.jsonl --columns prompt=question "
         "completion=answer --output pairs.jsonl\n"
         "example: temper data pairs --rollouts runs/grpo --output pairs.jsonl");
@@ -89,7 +89,10 @@ class Pairs : public Command {
       std::string where;
       Json row;
       const auto flush = [&] {
-        if (!group.empty()) add(out, data::best_against_worst(group, where));
+        if (group.empty()) return;
+        const std::vector<Json> pairs = data::best_against_worst(group, where);
+        if (pairs.empty()) add(out, {});
+        for (const Json& pair : pairs) add(out, pair);
         group.clear();
       };
       while (rows.next(row)) {

@@ -75,7 +75,10 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
               {"rejected", rejected}};
 }
 
-std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where) {
+namespace {
+
+// Of rows with one prompt.
+std::optional<Json> pair_of(const std::vector<const Json*>& group, const std::string& where) {
   const auto reward = [&](const Json& row) {
     const auto it = row.find("reward");
     check<DataError>(it != row.end() && it->is_number() && std::isfinite(it->get<double>()), where,
@@ -88,18 +91,18 @@ std::optional<Json> best_against_worst(const std::vector<Json>& group, const std
                      "`");
     return *it;
   };
-  for (const Json& row : group) {
-    const auto mask = row.find("completion_mask");
-    check<DataError>(mask == row.end() || !mask->is_array() ||
+  for (const Json* const row : group) {
+    const auto mask = row->find("completion_mask");
+    check<DataError>(mask == row->end() || !mask->is_array() ||
                          std::find(mask->begin(), mask->end(), Json(0)) == mask->end(),
                      where,
                      ": `completion_mask` marks tokens that the policy did not sample; pairs "
                      "are made of completions without an environment");
   }
   const Json *best = nullptr, *worst = nullptr;
-  for (const Json& row : group) {
-    if (!best || reward(row) > reward(*best)) best = &row;
-    if (!worst || reward(row) < reward(*worst)) worst = &row;
+  for (const Json* const row : group) {
+    if (!best || reward(*row) > reward(*best)) best = row;
+    if (!worst || reward(*row) < reward(*worst)) worst = row;
   }
   if (!best || reward(*best) == reward(*worst)) return {};
   if (ids(*best, "completion_tokens") == ids(*worst, "completion_tokens")) return {};
@@ -114,6 +117,32 @@ std::optional<Json> best_against_worst(const std::vector<Json>& group, const std
               {"chosen_ids", chosen},
               {"rejected_ids", rejected},
               {"reward_difference", reward(*best) - reward(*worst)}};
+}
+
+}  // namespace
+
+std::vector<Json> best_against_worst(const std::vector<Json>& group, const std::string& where) {
+  std::vector<std::vector<const Json*>> prompts;  // the rows of each, in their order
+  const auto prompt_of = [&](const Json& row) -> const Json& {
+    const auto it = row.find("prompt_tokens");
+    check<DataError>(it != row.end() && it->is_array(), where,
+                     ": expected a list in `prompt_tokens`");
+    return *it;
+  };
+  for (const Json& row : group) {
+    const Json& prompt = prompt_of(row);
+    const auto same = std::find_if(prompts.begin(), prompts.end(), [&](const auto& rows) {
+      return prompt_of(*rows[0]) == prompt;
+    });
+    if (same == prompts.end())
+      prompts.push_back({&row});
+    else
+      same->push_back(&row);
+  }
+  std::vector<Json> pairs;
+  for (const auto& rows : prompts)
+    if (std::optional<Json> pair = pair_of(rows, where)) pairs.push_back(std::move(*pair));
+  return pairs;
 }
 
 }  // namespace temper::data

@@ -17,10 +17,11 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
                                            const std::string& where);
 
 // {"prompt_ids", "chosen_ids", "rejected_ids", "reward_difference"} of a group's rows in a rollouts
-// file: the completion of the highest reward and that of the lowest, the first of equals, and the
-// difference of their rewards. In conversations both sides end as the chat template ends a turn
-// (`closing_tokens`), like preference rows of messages. None: all rewards, or both completions, are
-// equal.
-std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where);
+// file, one for each prompt that they have (an agent's requests have several): the completion of
+// the highest reward after it and that of the lowest, the first of equals, and the difference of
+// their rewards. In conversations both sides end as the chat template ends a turn
+// (`closing_tokens`), like preference rows of messages. None of a prompt after which all rewards,
+// or both completions, are equal.
+std::vector<Json> best_against_worst(const std::vector<Json>& group, const std::string& where);
 
 }  // namespace temper::data

@@ -53,17 +53,37 @@ TEST_CASE("the best completion of a group against the worst") {
     return Json{{"prompt_tokens", {1, 2}}, {"completion_tokens", tokens}, {"reward", reward}};
   };
   CHECK(best_against_worst({row({3}, 0.5), row({4}, 1), row({5}, -1), row({6}, 1)}, "r:1") ==
-        Json{{"prompt_ids", {1, 2}},
-             {"chosen_ids", {4}},
-             {"rejected_ids", {5}},
-             {"reward_difference", 2.0}});
+        std::vector<Json>{{{"prompt_ids", {1, 2}},
+                           {"chosen_ids", {4}},
+                           {"rejected_ids", {5}},
+                           {"reward_difference", 2.0}}});
   Json ended = row({6}, 2);
   ended["closing_tokens"] = {9};  // what the chat template writes behind its turns
-  const Json pair = best_against_worst({ended, row({5}, 1)}, "r:1").value();
+  const Json pair = best_against_worst({ended, row({5}, 1)}, "r:1").at(0);
   CHECK(pair["chosen_ids"] == Json({6, 9}));
   CHECK(pair["rejected_ids"] == Json({5}));
-  CHECK_FALSE(best_against_worst({row({3}, 1), row({4}, 1)}, "r:1"));
-  CHECK_FALSE(best_against_worst({row({3}, 1), row({3}, 0)}, "r:1"));
-  CHECK_THROWS_WITH_AS(best_against_worst({{{"reward", "x"}}}, "r:5"),
+  CHECK(best_against_worst({row({3}, 1), row({4}, 1)}, "r:1").empty());
+  CHECK(best_against_worst({row({3}, 1), row({3}, 0)}, "r:1").empty());
+  CHECK_THROWS_WITH_AS(best_against_worst({{{"reward", 1}}}, "r:5"),
+                       "r:5: expected a list in `prompt_tokens`", DataError);
+  CHECK_THROWS_WITH_AS(best_against_worst({{{"prompt_tokens", {1}}, {"reward", "x"}}}, "r:5"),
                        "r:5: expected a number in `reward`", DataError);
+}
+
+TEST_CASE("a pair is of completions after the same prompt") {
+  const auto row = [](std::vector<int> prompt, std::vector<int> tokens, double reward) {
+    return Json{{"prompt_tokens", prompt}, {"completion_tokens", tokens}, {"reward", reward}};
+  };
+  // Two agents' requests: the same first one, then others.
+  const std::vector<Json> pairs =
+      best_against_worst({row({1}, {2}, 1), row({1, 2, 9}, {3}, 1), row({1}, {4}, 0),
+                          row({1, 4, 9}, {5}, 0), row({1, 2, 9}, {6}, 0.5)},
+                         "r:1");
+  REQUIRE(pairs.size() == 2);
+  CHECK(pairs[0]["prompt_ids"] == Json({1}));
+  CHECK(pairs[0]["rejected_ids"] == Json({4}));
+  CHECK(pairs[1]["prompt_ids"] == Json({1, 2, 9}));
+  CHECK(pairs[1]["chosen_ids"] == Json({3}));
+  CHECK(pairs[1]["rejected_ids"] == Json({6}));
+  CHECK(best_against_worst({row({1}, {2}, 1), row({3}, {4}, 0)}, "r:1").empty());
 }
