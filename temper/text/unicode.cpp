@@ -177,12 +177,30 @@ std::string repair_utf8(std::string_view text, bool keep_tail, size_t* tail) {
   return out;
 }
 
+namespace {
+
+// Format characters that say nothing by themselves: all of General_Category Cf but the two joiners
+// (emoji, Indic scripts), and the separators of lines and paragraphs.
+bool is_invisible(char32_t c) {
+  if (c == 0x2028 || c == 0x2029) return true;
+  return c != 0x200C && c != 0x200D &&
+         utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_CF;
+}
+
+}  // namespace
+
 std::string printable(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   const std::string repaired = repair_utf8(text);
   std::string out;
   const auto escape = [&out, kDigits](unsigned char code) {
     out += {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
+  };
+  const auto escape_char = [&out, kDigits](char32_t code) {
+    out += code > 0xFFFF ? "\\u{" : "\\u";
+    for (int shift = code > 0xFFFF ? 16 : 12; shift >= 0; shift -= 4)
+      out += kDigits[(code >> shift) & 15];
+    if (code > 0xFFFF) out += '}';
   };
   for (size_t i = 0; i < repaired.size(); ++i) {
     const auto byte = static_cast<unsigned char>(repaired[i]);
@@ -192,8 +210,16 @@ std::string printable(std::string_view text) {
     } else if (byte == 0xC2 && next < 0xA0) {  // U+0080 to U+009F
       escape(static_cast<unsigned char>(next));
       ++i;
-    } else {
+    } else if (byte < 0xC2) {
       out += repaired[i];
+    } else {
+      size_t end = i;
+      const char32_t c = next_char(repaired, end);
+      if (is_invisible(c))
+        escape_char(c);
+      else
+        out.append(repaired, i, end - i);
+      i = end - 1;
     }
   }
   return out;

@@ -27,7 +27,9 @@ size_t valid_utf8_prefix(std::string_view text);
 std::string repair_utf8(std::string_view text, bool keep_tail = false, size_t* tail = nullptr);
 
 // The repaired text for a terminal: control characters but line breaks and tabs, which could move
-// its cursor or change its title, as \xNN.
+// its cursor or change its title, as \xNN; characters that are not seen, or that change the order
+// in which others are (those of bidirectional text, tags, zero-width spaces), as \uNNNN or
+// \u{NNNNN}.
 std::string printable(std::string_view text);
 // For a line of a table: line breaks and tabs, too, as \n and \t.
 std::string printable_line(std::string_view text);

@@ -153,6 +153,17 @@ TEST_CASE("regular expressions mean what they mean to Oniguruma") {
   CHECK_THROWS_AS(Regex("(a|aa)+$", "t").find(std::string(200, 'a') + "b", 0, match), DataError);
 }
 
+TEST_CASE("characters that are not seen, or turn others around, are shown escaped") {
+  CHECK(printable("a\u202Eb\u2066c\u200F\u00ADd") == "a\\u202eb\\u2066c\\u200f\\u00add");
+  CHECK(printable("\uFEFFx\u200By\u2028") == "\\ufeffx\\u200by\\u2028");
+  CHECK(printable("\U000E0041") == "\\u{e0041}");
+  // Joiners belong to emoji and to scripts of India; letters and their marks stay.
+  const std::string family = "\U0001F468\u200D\U0001F469", persian = "\u0645\u06CC\u200C\u062E";
+  CHECK(printable(family) == family);
+  CHECK(printable(persian) == persian);
+  CHECK(printable_line("e\u0301\n\u202A") == "e\u0301\\n\\u202a");
+}
+
 TEST_CASE("UTF-8 prefixes and repairs") {
   CHECK(valid_utf8_prefix("ab\xC3\xA9") == 4);
   CHECK(valid_utf8_prefix("ab\xC3") == 2);
