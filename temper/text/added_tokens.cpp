@@ -110,7 +110,34 @@ int32_t AddedTokens::end_id() const {
   return end;
 }
 
-void AddedTokens::split(std::string_view text, bool raw, const Part& part) const {
+std::vector<AddedTokens::Spelled> AddedTokens::special_in(std::string_view text,
+                                                          size_t most) const {
+  std::vector<Spelled> all;
+  for (const TokenTrie* trie : {&raw_, &normalized_}) {
+    TokenTrie::Match match{};
+    size_t found = 0;
+    for (size_t at = 0; found < most && !trie->empty() && trie->find(text, at, match);
+         at = match.end) {
+      const AddedToken& token = tokens_[match.value];
+      if (!token.special) continue;
+      all.push_back({match.begin, match.end, token.id});
+      ++found;
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Spelled& a, const Spelled& b) { return a.begin < b.begin; });
+  size_t end = 0, kept = 0;
+  for (const Spelled& spelled : all) {
+    if (kept == most || spelled.begin < end) continue;
+    end = spelled.end;
+    all[kept++] = spelled;
+  }
+  all.resize(kept);
+  return all;
+}
+
+void AddedTokens::split(std::string_view text, bool raw, const Part& part,
+                        std::string_view mark) const {
   const TokenTrie& trie = raw ? raw_ : normalized_;
   size_t done = 0;
   if (!trie.empty()) {
@@ -118,6 +145,7 @@ void AddedTokens::split(std::string_view text, bool raw, const Part& part) const
     for (size_t from = 0; trie.find(text, from, match); from = match.end) {
       const AddedToken& token = tokens_[match.value];
       size_t begin = match.begin, end = match.end;
+      if (!mark.empty() && text.substr(0, begin).ends_with(mark)) continue;
       if (token.single_word) {
         size_t before = begin, behind = end;
         if (begin > 0 && is_word_char(previous_char(text, before))) continue;

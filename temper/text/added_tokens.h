@@ -68,9 +68,17 @@ class AddedTokens {
 
   // Cuts text into added tokens and what stands between them, in order; a token's part has an id,
   // the others -1. `raw` looks for tokens that are found in raw text, else those found in
-  // normalized text.
+  // normalized text. A token that stands behind `mark` is a part of the text between others; empty:
+  // none is.
   using Part = std::function<void(int32_t id, size_t begin, size_t end)>;
-  void split(std::string_view text, bool raw, const Part& part) const;
+  void split(std::string_view text, bool raw, const Part& part, std::string_view mark = {}) const;
+  // Where the text spells tokens that are marked special, whichever way they are found: the first
+  // `most` of them, apart and in order.
+  struct Spelled {
+    size_t begin, end;
+    int32_t id;
+  };
+  std::vector<Spelled> special_in(std::string_view text, size_t most = SIZE_MAX) const;
 
  private:
   void add(AddedToken token);

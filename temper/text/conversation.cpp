@@ -154,17 +154,18 @@ Spans generation_spans(const jinja::Rendered& rendered) {
 }
 
 TokenizedConversation tokenized(const Tokenizer& tokenizer, std::string text, const Spans& spans,
-                                size_t limit) {
+                                const ConversationOptions& options) {
   TokenizedConversation c;
-  c.text = std::move(text);
-  c.tokens = tokenizer.encode_first(c.text, limit);
+  c.tokens = tokenizer.encode_first(text, options.limit, options.quotes);
   c.labels.assign(c.tokens.size(), kNotTrained);
-  TokenBoundaries boundaries(tokenizer, c.text, c.tokens, limit);
+  TokenBoundaries boundaries(tokenizer, text, c.tokens, options.limit, options.quotes);
   for (const auto& [begin, end] : spans) {
     const size_t from = begin == 0 ? 0 : boundaries.tokens_before(begin);
-    const size_t to = end == c.text.size() ? c.tokens.size() : boundaries.tokens_before(end);
+    const size_t to = end == text.size() ? c.tokens.size() : boundaries.tokens_before(end);
     for (size_t i = from; i < to; ++i) c.labels[i] = c.tokens[i];
   }
+  c.text =
+      options.quotes == Tokenizer::Quotes::kMarked ? Tokenizer::unquoted(text) : std::move(text);
   return c;
 }
 
@@ -243,10 +244,10 @@ class Turn {
         context_(render(message, true)),
         text_(render(message + 1, false)) {}
 
-  TokenizedConversation tokenize(const Tokenizer& tokenizer, size_t limit) {
+  TokenizedConversation tokenize(const Tokenizer& tokenizer, const ConversationOptions& options) {
     if (!text_.starts_with(context_)) text_ = context_ + text_.substr(begin_of_turn());
     const size_t size = text_.size();
-    return tokenized(tokenizer, std::move(text_), {{context_.size(), size}}, limit);
+    return tokenized(tokenizer, std::move(text_), {{context_.size(), size}}, options);
   }
 
  private:
@@ -310,13 +311,14 @@ TrainedConversation turn_by_turn(const Request& request, std::string whole) {
                    "train_on: all trains a conversation as it is rendered whole; "
                    "data.conversation: turns needs train_on: auto, assistant or completion");
   const std::vector<size_t> turns = request.conversation.turns(request.first());
-  const size_t limit = request.options.limit;
-  if (turns.empty()) return {false, {tokenized(request.tokenizer, std::move(whole), {}, limit)}};
+  if (turns.empty())
+    return {false, {tokenized(request.tokenizer, std::move(whole), {}, request.options)}};
   TrainedConversation out;
   out.turn_by_turn = true;
   size_t bytes = 0;
   for (const size_t message : turns) {
-    out.paths.push_back(Turn(request.conversation, message).tokenize(request.tokenizer, limit));
+    out.paths.push_back(
+        Turn(request.conversation, message).tokenize(request.tokenizer, request.options));
     bytes += out.paths.back().text.size();
     check<DataError>(bytes <= kMaxPathBytes,
                      "messages: too long to be trained turn by turn: the texts of its turns have "
@@ -339,10 +341,38 @@ TrainedConversation tokenize(const Request& request) {
       throw DataError(e.why);
     return turn_by_turn(request, std::move(rendered.text));
   }
-  return {false,
-          {tokenized(request.tokenizer, std::move(rendered.text), spans, request.options.limit)}};
+  return {false, {tokenized(request.tokenizer, std::move(rendered.text), spans, request.options)}};
 }
 }  // namespace
+
+WrittenTools written_tools(const ChatTemplate& chat, const Json& messages, const Json& tools) {
+  WrittenTools written;
+  const auto has_calls = [](const Json& message) {
+    return message.is_object() && message.contains("tool_calls") &&
+           message["tool_calls"].is_array() && !message["tool_calls"].empty();
+  };
+  const bool list =
+      !tools.is_null() && tools != Json::array() && tools != "[]" && tools != "";  // as JSON text
+  const bool calls =
+      messages.is_array() && std::any_of(messages.begin(), messages.end(), has_calls);
+  if (!list && !calls) return written;
+  const std::string whole = chat.render(messages, tools, false);
+  // What a template refuses without its tools, it would have written with them.
+  const auto is_other = [&](const Json& less, const Json& fewer_tools) {
+    try {
+      return chat.render(less, fewer_tools, false) != whole;
+    } catch (const DataError&) {
+      return true;
+    }
+  };
+  if (list) written.list = is_other(messages, Json());
+  if (!calls) return written;
+  Json without = messages;
+  for (Json& message : without)
+    if (message.is_object()) message.erase("tool_calls");
+  written.calls = is_other(without, tools);
+  return written;
+}
 
 void check_roles(const ChatTemplate& chat, const Json& messages, const Json& tools) {
   constexpr const char* kMark = "temper7c1f0a";
@@ -374,12 +404,14 @@ TrainedConversation tokenize_conversation(const Tokenizer& tokenizer, const Chat
 TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
                                                  std::string_view prompt,
                                                  std::string_view completion, TrainOn train_on,
-                                                 std::optional<int32_t> eos, size_t limit) {
+                                                 std::optional<int32_t> eos, size_t limit,
+                                                 Tokenizer::Quotes quotes) {
   TokenizedConversation c;
   c.text = std::string(prompt) + std::string(completion);
-  c.tokens = encode_beginning(tokenizer, prompt, limit);
+  if (quotes == Tokenizer::Quotes::kMarked) c.text = Tokenizer::unquoted(c.text);
+  c.tokens = encode_beginning(tokenizer, prompt, limit, quotes);
   const auto prompt_size = static_cast<std::ptrdiff_t>(c.tokens.size());
-  auto rest = tokenizer.encode_first(completion, limit);
+  auto rest = tokenizer.encode_first(completion, limit, quotes);
   if (eos && (rest.empty() || rest.back() != *eos)) rest.push_back(*eos);
   c.tokens.insert(c.tokens.end(), rest.begin(), rest.end());
   c.labels = c.tokens;

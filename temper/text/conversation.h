@@ -67,7 +67,17 @@ struct ConversationOptions {
   bool add_generation_prompt = false;  // at the end of a whole conversation; it is not trained
   // The most tokens of a path that are needed: those beyond the limit may be missing.
   size_t limit = SIZE_MAX;
+  // kMarked: the messages' texts are Tokenizer::quoted().
+  Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone;
 };
+
+// Whether the template writes what a conversation has of tools, by rendering it without them:
+// `tools` where there are any, and the calls (`tool_calls`) of its messages. Throws DataError where
+// it cannot render the conversation.
+struct WrittenTools {
+  bool list = true, calls = true;
+};
+WrittenTools written_tools(const ChatTemplate& chat, const Json& messages, const Json& tools);
 
 // Throws DataError for a message whose role is not system, user, assistant or tool and which the
 // template leaves out: many templates pass over a role that they do not know, without a word.
@@ -81,11 +91,10 @@ TrainedConversation tokenize_conversation(const Tokenizer& tokenizer, const Chat
 // Texts, each tokenized by itself and joined, so that the prompt's tokens are those of the prompt
 // alone; what the tokenizer's post-processor puts before a text stands before the prompt. `eos` is
 // added where the completion does not end with it.
-TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
-                                                 std::string_view prompt,
-                                                 std::string_view completion, TrainOn train_on,
-                                                 std::optional<int32_t> eos,
-                                                 size_t limit = SIZE_MAX);
+TokenizedConversation tokenize_prompt_completion(
+    const Tokenizer& tokenizer, std::string_view prompt, std::string_view completion,
+    TrainOn train_on, std::optional<int32_t> eos, size_t limit = SIZE_MAX,
+    Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone);
 
 // Messages: both together are one conversation. Whole, all after the prompt, rendered with the
 // generation prompt, is trained, or under kAssistant the assistant's turns among it; turn by turn,

@@ -72,8 +72,8 @@ std::optional<int32_t> end_token(const std::string& model_dir, const Tokenizer& 
 }
 
 std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text,
-                                      size_t limit) {
-  std::vector<int32_t> ids = tokenizer.encode_first(text, limit);
+                                      size_t limit, Tokenizer::Quotes quotes) {
+  std::vector<int32_t> ids = tokenizer.encode_first(text, limit, quotes);
   const std::vector<int32_t> before = tokenizer.tokens_before_text();
   const bool there =
       ids.size() >= before.size() && std::equal(before.begin(), before.end(), ids.begin());
@@ -81,8 +81,9 @@ std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_vi
   return ids;
 }
 
-std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text, size_t limit) {
-  std::vector<int32_t> ids = encode_beginning(tokenizer, text, limit);
+std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text, size_t limit,
+                                 Tokenizer::Quotes quotes) {
+  std::vector<int32_t> ids = encode_beginning(tokenizer, text, limit, quotes);
   const std::vector<int32_t> after = tokenizer.tokens_after_text();
   const bool there =
       ids.size() >= after.size() && std::equal(after.rbegin(), after.rend(), ids.rbegin());

@@ -33,10 +33,12 @@ std::optional<int32_t> end_token(const std::string& model_dir, const Tokenizer& 
 // not a second time those that the text already begins or ends with. Of a text of more than `limit`
 // ids those beyond the limit may be missing, here and below.
 std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
-                                 size_t limit = SIZE_MAX);
+                                 size_t limit = SIZE_MAX,
+                                 Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone);
 
 // Ids of a text that another follows: only what the post-processor puts before a text is added.
 std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text,
-                                      size_t limit = SIZE_MAX);
+                                      size_t limit = SIZE_MAX,
+                                      Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone);
 
 }  // namespace temper

@@ -27,7 +27,8 @@ size_t TokenBoundaries::tokens_before(size_t byte) {
   // Cheaper first: only the piece since the last boundary. Equal ids are equal text, however they
   // came about.
   const auto first_tokens = [&](size_t from, size_t count) {
-    return tokenizer_.encode_first(text_.substr(from, byte - from), cut_ ? count : SIZE_MAX);
+    return tokenizer_.encode_first(text_.substr(from, byte - from), cut_ ? count : SIZE_MAX,
+                                   quotes_);
   };
   const auto piece = first_tokens(known_byte_, tokens_.size() - known_token_ + 1);
   if (is_next(piece, known_token_)) {

@@ -63,13 +63,16 @@ struct Tokenizer::Impl {
       added = AddedTokens(*tokens, model.vocabulary(), normalizer);
   }
 
-  // Appends ids of the text, without special tokens, until there are `limit`.
-  std::vector<int32_t> encode(std::string_view text, size_t limit) const;
+  // Appends ids of the text, without special tokens, until there are `limit`. Tokens behind `mark`
+  // are text, and the marks are not; empty: there are none.
+  std::vector<int32_t> encode(std::string_view text, size_t limit, std::string_view mark) const;
   // Text between added tokens. Throws Enough.
-  void encode_plain(std::string_view text, bool at_start, size_t limit,
+  void encode_plain(std::string_view text, bool at_start, size_t limit, std::string_view mark,
                     std::vector<int32_t>& out) const;
-  void encode_normalized(std::string_view text, bool at_start, size_t limit,
+  void encode_normalized(std::string_view text, bool at_start, size_t limit, std::string_view mark,
                          std::vector<int32_t>& out) const;
+  void encode_pieces(std::string_view text, bool space, std::string_view mark,
+                     std::vector<int32_t>& out) const;
 
   // The text that the decoder gets for an id; none if it is unknown or to be skipped.
   std::optional<std::string> decoded_token(int32_t id, bool skip_special_tokens) const;
@@ -87,12 +90,25 @@ struct Tokenizer::Impl {
 };
 
 namespace {
+
+constexpr std::string_view kMark = "\xEF\xB7\x90";  // U+FDD0
+
+std::string without_marks(std::string_view text) {
+  std::string out;
+  for (size_t at = text.find(kMark); at != text.npos; at = text.find(kMark)) {
+    out += text.substr(0, at);
+    text.remove_prefix(at + kMark.size());
+  }
+  return out.append(text);
+}
+
 // Thrown when there are as many ids as were asked for, as words come from nested callbacks. Never
 // leaves this file.
 struct Enough {};
 }  // namespace
 
-std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit) const {
+std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit,
+                                             std::string_view mark) const {
   std::string repaired;
   if (valid_utf8_prefix(text) != text.size()) {
     repaired = repair_utf8(text);
@@ -100,14 +116,15 @@ std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit
   }
   std::vector<int32_t> out;
   out.reserve(std::min(text.size() / 3, limit));
+  const AddedTokens::Part part = [&](int32_t id, size_t begin, size_t end) {
+    if (out.size() >= limit) throw Enough();
+    if (id >= 0)
+      out.push_back(id);
+    else
+      encode_plain(text.substr(begin, end - begin), begin == 0, limit, mark, out);
+  };
   try {
-    added.split(text, true, [&](int32_t id, size_t begin, size_t end) {
-      if (out.size() >= limit) throw Enough();
-      if (id >= 0)
-        out.push_back(id);
-      else
-        encode_plain(text.substr(begin, end - begin), begin == 0, limit, out);
-    });
+    added.split(text, true, part, mark);
   } catch (const Enough&) {
     // The caller needs no more ids.
   }
@@ -115,27 +132,48 @@ std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit
 }
 
 void Tokenizer::Impl::encode_plain(std::string_view text, bool at_start, size_t limit,
-                                   std::vector<int32_t>& out) const {
-  if (pieces) return pieces->encode(text, at_start || space_everywhere, out);
-  if (normalizer.empty()) return encode_normalized(text, at_start, limit, out);
+                                   std::string_view mark, std::vector<int32_t>& out) const {
+  if (pieces) return encode_pieces(text, at_start || space_everywhere, mark, out);
+  if (normalizer.empty()) return encode_normalized(text, at_start, limit, mark, out);
   const std::string normalized = normalizer.apply(text, at_start);
-  encode_normalized(normalized, at_start, limit, out);
+  encode_normalized(normalized, at_start, limit, mark, out);
+}
+
+// SentencePiece finds pieces that its model calls the user's anywhere: a text is cut behind the
+// first character of each that is marked.
+void Tokenizer::Impl::encode_pieces(std::string_view text, bool space, std::string_view mark,
+                                    std::vector<int32_t>& out) const {
+  for (size_t at = 0; !mark.empty() && (at = text.find(mark, at)) != text.npos;) {
+    size_t end = at + mark.size();
+    if (end < text.size()) next_char(text, end);
+    pieces->encode(without_marks(text.substr(0, end)), space, out);
+    space = false;
+    text.remove_prefix(end);
+    at = 0;
+  }
+  if (!text.empty()) pieces->encode(text, space, out);
 }
 
 void Tokenizer::Impl::encode_normalized(std::string_view text, bool at_start, size_t limit,
-                                        std::vector<int32_t>& out) const {
+                                        std::string_view mark, std::vector<int32_t>& out) const {
   const bool bytes = pretokenizer.gives_bytes();
   const Pretokenizer::Sink word = [&](Pretokenizer::Piece piece) {
     if (out.size() >= limit) throw Enough();
     model.encode(piece.text, bytes, limit, out);
   };
-  added.split(text, false, [&](int32_t id, size_t begin, size_t end) {
+  const AddedTokens::Part part = [&](int32_t id, size_t begin, size_t end) {
     if (id >= 0) {
       out.push_back(id);
-    } else {
-      pretokenizer.run({text.substr(begin, end - begin), at_start && begin == 0}, word);
+      return;
     }
-  });
+    const std::string_view plain = text.substr(begin, end - begin);
+    const bool first = at_start && begin == 0;
+    if (mark.empty() || plain.find(mark) == plain.npos)
+      return pretokenizer.run({plain, first}, word);
+    const std::string unmarked = without_marks(plain);
+    if (!unmarked.empty()) pretokenizer.run({unmarked, first}, word);
+  };
+  added.split(text, false, part, mark);
 }
 
 std::optional<std::string> Tokenizer::Impl::decoded_token(int32_t id,
@@ -183,12 +221,38 @@ std::shared_ptr<const Tokenizer> Tokenizer::load_directory(const std::string& mo
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
-  std::vector<int32_t> out = impl_->encode(utf8, SIZE_MAX);
+  std::vector<int32_t> out = impl_->encode(utf8, SIZE_MAX, {});
   return add_special_tokens ? impl_->post_processor.apply(std::move(out)) : out;
 }
 
-std::vector<int32_t> Tokenizer::encode_first(std::string_view utf8, size_t limit) const {
-  return impl_->encode(utf8, limit);
+std::vector<int32_t> Tokenizer::encode_first(std::string_view utf8, size_t limit,
+                                             Quotes quotes) const {
+  return impl_->encode(utf8, limit, quotes == Quotes::kMarked ? kMark : std::string_view());
+}
+
+std::string Tokenizer::quoted(std::string_view utf8) const {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string text;  // a mark of its own is no character either
+  for (size_t at = utf8.find(kMark); at != utf8.npos; at = utf8.find(kMark)) {
+    text.append(utf8.substr(0, at)).append(kReplacement);
+    utf8.remove_prefix(at + kMark.size());
+  }
+  text += utf8;
+  std::string out;
+  size_t done = 0;
+  for (const AddedTokens::Spelled& found : impl_->added.special_in(text)) {
+    out.append(text, done, found.begin - done).append(kMark);
+    out.append(text, found.begin, found.end - found.begin);
+    done = found.end;
+  }
+  return out.append(text, done);
+}
+
+std::string Tokenizer::unquoted(std::string_view text) { return without_marks(text); }
+
+std::optional<int32_t> Tokenizer::control_token_in(std::string_view utf8) const {
+  const std::vector<AddedTokens::Spelled> found = impl_->added.special_in(utf8, 1);
+  return found.empty() ? std::nullopt : std::optional(found[0].id);
 }
 
 std::vector<int32_t> Tokenizer::tokens_before_text() const {

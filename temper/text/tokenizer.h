@@ -47,7 +47,19 @@ class Tokenizer {
 
   // The first ids of encode(text): all where there are fewer than `limit`, otherwise at least that
   // many, without tokenizing the rest of the text. (A SentencePiece model reads all of it.)
-  std::vector<int32_t> encode_first(std::string_view utf8, size_t limit) const;
+  std::vector<int32_t> encode_first(std::string_view utf8, size_t limit) const {
+    return encode_first(utf8, limit, Quotes::kNone);
+  }
+
+  // A text may be a mixture of what spells control tokens on purpose, as a chat template does, and
+  // of what must not: quoted() puts a mark (U+FDD0, which is no character) before each token marked
+  // special that its text spells, and with kMarked these are read as ordinary text.
+  enum class Quotes { kNone, kMarked };
+  std::vector<int32_t> encode_first(std::string_view utf8, size_t limit, Quotes quotes) const;
+  std::string quoted(std::string_view utf8) const;
+  static std::string unquoted(std::string_view text);  // without the marks
+  // The first token marked special that the text spells; none: it spells none.
+  std::optional<int32_t> control_token_in(std::string_view utf8) const;
 
   // The special tokens that the post-processor puts before a text and behind it.
   std::vector<int32_t> tokens_before_text() const;

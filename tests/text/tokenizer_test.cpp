@@ -251,3 +251,34 @@ TEST_CASE("what is broken is an error that says where") {
                        DataError);
   CHECK(growing->encode("b").empty());
 }
+
+TEST_CASE("a text says whether it spells a control token, which quotes make text") {
+  for (const char* name : {"qwen2", "llama3", "gemma", "llama2_legacy"}) {
+    CAPTURE(name);
+    const auto tokenizer = golden_tokenizer(name);
+    std::string spelled;
+    for (int32_t id = 0; id < tokenizer->vocab_size() && spelled.empty(); ++id)
+      if (tokenizer->is_special(id)) spelled = tokenizer->token_of(id);
+    REQUIRE_FALSE(spelled.empty());
+    const std::string text = "one " + spelled + " two" + spelled + spelled;
+    CHECK(tokenizer->control_token_in(text) == tokenizer->id_of(spelled));
+    CHECK_FALSE(tokenizer->control_token_in("one two"));
+    const auto special = [&](const std::vector<int32_t>& ids) {
+      return std::count_if(ids.begin(), ids.end(),
+                           [&](int32_t id) { return tokenizer->is_special(id); });
+    };
+    CHECK(special(tokenizer->encode(text)) == 3);
+    const std::string quoted = tokenizer->quoted(text);
+    CHECK(Tokenizer::unquoted(quoted) == text);
+    const auto ids = tokenizer->encode_first(quoted, SIZE_MAX, Tokenizer::Quotes::kMarked);
+    CHECK(special(ids) == 0);
+    if (tokenizer->decode(tokenizer->encode(text)) == text) CHECK(tokenizer->decode(ids) == text);
+    // A token of a template beside it is one.
+    CHECK(special(tokenizer->encode_first(spelled + quoted, SIZE_MAX,
+                                          Tokenizer::Quotes::kMarked)) == 1);
+    CHECK(tokenizer->quoted("one two") == "one two");
+  }
+  // A text that has the mark itself quotes nothing by it.
+  const auto tokenizer = golden_tokenizer("qwen2");
+  CHECK(tokenizer->quoted("\uFDD0<|end|>") == "\uFFFD\uFDD0<|end|>");
+}
