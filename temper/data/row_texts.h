@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "temper/base/find_field.h"
 #include "temper/base/json.h"
 
 namespace temper::data {
@@ -25,9 +26,7 @@ struct RowTexts {
 // every text in it. Nothing is an error.
 RowTexts texts_of(const Json& row);
 
-// The value that a field has, or, where the row has no field of that name, the one that a path
-// within it ("meta.domain") leads to; null where there is none.
-const Json* find_field(const Json& row, std::string_view name);
+using temper::find_field;
 
 // The words of a text, in lower case: runs of letters, digits and underscores; each character of
 // scripts that are written without spaces (Han, Kana) is a word.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/find_field.h"
 
 namespace temper::rewards {
 namespace {
@@ -36,8 +37,8 @@ std::vector<Verdict> SimpleReward::judge(std::span<const Sample> samples) {
 
 std::string text_field(const Sample& sample, const std::string& field) {
   const Json& row = *sample.row;
-  const auto found = row.find(field);
-  if (found == row.end()) fail_missing(row, sample.where, "a reward", field);
+  const Json* const found = find_field(row, field);
+  if (!found) fail_missing(row, sample.where, "a reward", field);
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
 }
 
@@ -88,7 +89,7 @@ std::string RewardSet::rewarded_failures() const {
 void RewardSet::check_row(const Json& row, const std::string& where) const {
   for (size_t r = 0; r < rewards_.size(); ++r)
     for (const std::string& field : rewards_[r]->required_fields())
-      if (!row.contains(field)) fail_missing(row, where, "the reward " + names_[r], field);
+      if (!find_field(row, field)) fail_missing(row, where, "the reward " + names_[r], field);
 }
 
 void RewardSet::count(size_t reward, const Verdict& verdict) {

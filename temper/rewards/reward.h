@@ -133,8 +133,8 @@ class RewardSet {
 // A program's output as a part of a message: its lines joined by " | ", without empty ones.
 std::string one_line(std::string_view text);
 
-// The row's field as text: a string as it is, a number as JSON writes it. Throws DataError naming
-// the fields that there are.
+// The row's field, or the value that a path (`meta.answer`) leads to, as text: a string as it is, a
+// number as JSON writes it. Throws DataError naming the fields that there are.
 std::string text_field(const Sample& sample, const std::string& field);
 
 }  // namespace temper::rewards

@@ -196,6 +196,22 @@ TEST_CASE("rows can be checked before anything is sampled") {
   CHECK_THROWS_AS(set.check_row(Json{{"solution", "1"}}, "a.jsonl:3"), DataError);
 }
 
+TEST_CASE("a reward reads a field of an object in the row by its path") {
+  RewardSection section;
+  section.name = "exact";
+  section.field = "reward_model.ground_truth";
+  RewardSet set(std::vector{section}, true);
+  const Json row{{"reward_model", {{"style", "rule"}, {"ground_truth", "Paris"}}}};
+  set.check_row(row, "a.jsonl:1");
+  CHECK_THROWS_WITH_AS(set.check_row(Json{{"reward_model", "Paris"}}, "a.jsonl:2"),
+                       doctest::Contains("`reward_model.ground_truth`"), DataError);
+  Sample sample;
+  sample.row = std::make_shared<const Json>(row);
+  sample.completion = "Paris";
+  sample.has_text = true;
+  CHECK(set.judge(std::vector{sample})[0].reward == 1);
+}
+
 namespace {
 
 // Rewards of a program that links this library may compute anything.
