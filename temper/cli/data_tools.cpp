@@ -19,8 +19,8 @@ void DataInputs::add_to(CLI::App& app) {
          "- for standard input")
       ->required();
   app.add_option("--columns", columns,
-                 "names of the rows' fields in the file, as in prompt=question; rows are written "
-                 "with the names that they have")
+                 "names of the rows' fields in the file, as in prompt=question or "
+                 "'{prompt: question}'; rows are written with the names that they have")
       ->expected(1, 100);
 }
 
@@ -29,8 +29,13 @@ data::RowList DataInputs::open() const {
   std::vector<std::string> sources;
   InputFlags renames;
   for (const std::string& input : inputs) sources.push_back(input == "-" ? "/dev/stdin" : input);
-  for (const std::string& column : columns)  // it takes the words behind it
-    (column.find('=') == std::string::npos ? sources : renames.columns).push_back(column);
+  bool within = false;                         // {prompt: question} may be several words
+  for (const std::string& column : columns) {  // it takes the words behind it
+    within = within || column.starts_with('{');
+    const bool is_source = !within && column.find('=') == std::string::npos;
+    (is_source ? sources : renames.columns).push_back(column);
+    within = within && !column.ends_with('}');
+  }
   return data::RowList(sources, renames.renamed());
 }
 

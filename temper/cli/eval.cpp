@@ -49,6 +49,7 @@ class Eval : public Command {
     add_template_date(app, model_.template_date);
     input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
         ->required();
+    input_.add_prompts_as(app);
     app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
     app.add_option("--reward-model", reward_.model,
                    "directory of a reward model to use as the reward")

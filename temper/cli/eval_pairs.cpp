@@ -41,8 +41,9 @@ std::string pair_line(const char* name, const Interval& i) {
 }  // namespace
 
 int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
-  const data::PreferenceFormat format =
+  data::PreferenceFormat format =
       preference::pair_format(flags.model, flags.adapter, render_options(flags.template_date));
+  if (input.prompts_as_user) format.prompts_as = data::PromptsAs::kUser;
   const bool scalar = models::has_scalar_head(flags.model, flags.adapter);
   const auto scorer = scorer_of(flags, scalar);
   InputRows rows(input);

@@ -9,6 +9,7 @@
 #include "temper/base/stopped.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
+#include "temper/data/source_format.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/format.h"
 #include "temper/train/sft.h"
@@ -25,6 +26,7 @@ train::SftConfig config_of(const ModelFlags& model, const InputFlags& input,
   config.model.path = model.model;
   config.data.eval.emplace_back().path = input.input;
   config.data.columns = input.renamed();
+  if (input.prompts_as_user) config.data.prompts_as = data::PromptsAs::kUser;
   config.data.max_length = flags.max_length;
   config.train.eval_samples = 0;
   for (const auto& [name, value] : {std::pair<const char*, TrainOn>{"all", TrainOn::kAll},
@@ -44,7 +46,7 @@ int64_t count_cut(const data::SftFormat& format, const data::RowSet& rows) {
   int64_t cut = 0;
   for (int64_t r = 0; r < rows.size(); ++r) {
     bool truncated = false;
-    data::read_sft_row(format, rows.row(r), rows.where(r), &truncated);
+    data::read_sft_row(of_source(format, rows), rows.row(r), rows.where(r), &truncated);
     cut += truncated;
   }
   return cut;

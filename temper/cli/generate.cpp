@@ -33,6 +33,7 @@ class Generate : public Command {
     model_.add_to(app, true);
     add_template_date(app, model_.template_date);
     input_.add_to(app, "tokens, prompt (text or messages) or messages; adapter");
+    input_.add_prompts_as(app);
     app.add_option("--prompt", prompts_, "a text to complete, in place of --input; may be repeated")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -10,6 +11,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/data/jsonl.h"
+#include "temper/data/row_fields.h"
+#include "temper/data/row_set.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::cli {
@@ -60,14 +64,20 @@ bool encodes(const std::string& directory, const std::string& text) {
   }
 }
 
+const std::map<std::string, std::string>& columns_of(const data::DataSection& section,
+                                                     const data::DataSource& source) {
+  return source.columns.empty() ? section.columns : source.columns;
+}
+
 // "--input FILE" of the rows that the run evaluates on, or else trains on; empty: it has none.
 std::string input_flags(const data::DataSection& section) {
   const auto& sources = section.eval.empty() ? section.train : section.eval;
   if (sources.empty()) return {};
   std::string flags = "--input " + shell_word(sources[0].path);
-  for (const auto& [ours, theirs] : section.columns)
+  for (const auto& [ours, theirs] : columns_of(section, sources[0]))
     flags += (flags.find("--columns") == std::string::npos ? " --columns " : " ") +
              shell_word(ours + "=" + theirs);
+  if (section.prompts_as == data::PromptsAs::kUser) flags += " --prompts-as user";
   return flags;
 }
 
@@ -87,6 +97,22 @@ std::string format_flags(const train::RunConfig& config, bool adapter) {
   add("--storage", "storage", "");
   add("--arithmetic", "arithmetic", "exact");
   return flags;
+}
+
+// Whether the run read text prompts without a chat template, as its first row says: what it learned
+// is no chat.
+bool has_text_prompts(const data::DataSection& section) {
+  if (section.train.empty() || section.prompts_as == data::PromptsAs::kUser) return false;
+  const data::DataSource& source = section.train[0];
+  try {
+    data::RowReader rows(data::find_row_files(source.path).at(0));
+    Json row;
+    if (!rows.next(row)) return false;
+    data::rename_columns(row, columns_of(section, source), rows.where());
+    return row.contains("prompt") && row["prompt"].is_string() && !row.contains("messages");
+  } catch (const Error&) {  // the rows are gone
+    return false;
+  }
 }
 
 // The flags that SamplingFlags has, of what the section says beside the temperature and the number
@@ -169,7 +195,7 @@ std::string next_steps(const train::RunConfig& config, const std::string& eval_f
   const bool has_text =
       exists(final_model + "/tokenizer.json") || exists(final_model + "/tokenizer.model");
   if (has_text && verb != "reward") {
-    if (has_chat_template(final_model))
+    if (has_chat_template(final_model) && !has_text_prompts(config.data))
       add("chat " + model);
     else if (encodes(final_model, kBeginning))
       add("generate " + model + " --prompt " + shell_word(kBeginning));

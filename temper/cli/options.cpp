@@ -349,7 +349,8 @@ models::Storage ModelFlags::kept() const {
 
 CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
   app.add_option("--columns", columns,
-                 "names of the rows' fields in the file, as in prompt=question")
+                 "names of the rows' fields in the file, as in prompt=question or "
+                 "'{prompt: question}', or paths in its objects (answer=reward_model.ground_truth)")
       ->expected(1, 100);
   return app.add_option(
       "--input", input,
@@ -358,15 +359,33 @@ CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
           rows);
 }
 
+void InputFlags::add_prompts_as(CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--prompts-as", [this](const std::string& how) { prompts_as_user = how == "user"; },
+         "what a text prompt is, as data.prompts_as: text (default), or a message of the user")
+      ->check(CLI::IsMember({"text", "user"}));
+}
+
 std::map<std::string, std::string> InputFlags::renamed() const {
-  std::map<std::string, std::string> out;
-  for (const std::string& column : columns) {
-    const size_t equals = column.find('=');
-    check<ConfigError>(equals != std::string::npos, "--columns: found `", column,
-                       "`, expected NAME=FIELD as in prompt=question");
-    out[column.substr(0, equals)] = column.substr(equals + 1);
+  // Words of {prompt: question}, which a shell takes apart at the blank.
+  std::string text;
+  for (const std::string& column : columns) text += (text.empty() ? "" : " ") + column;
+  struct Columns {
+    std::map<std::string, std::string> columns;
+    void fields(Fields& f) { f.add("--columns", columns, "names"); }
+  } out;
+  if (text.empty()) return {};
+  YamlNode value = text.starts_with('{') ? parse_yaml(text, "--columns") : YamlNode::scalar(text);
+  YamlNode node = YamlNode::map();
+  node.entries.push_back({"--columns", {}, std::move(value), {}});
+  try {
+    read_fields(node, "", Fields::of(out));
+  } catch (const ConfigError&) {
+    throw ConfigError(
+        temper::str("--columns: found `", text,
+                    "`, expected NAME=FIELD as in prompt=question, or {NAME: FIELD}"));
   }
-  return out;
+  return out.columns;
 }
 
 }  // namespace temper::cli

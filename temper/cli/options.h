@@ -86,7 +86,9 @@ jinja::RenderOptions render_options(const std::string& date);
 struct InputFlags {
   std::string input;
   std::vector<std::string> columns;
+  bool prompts_as_user = false;                                 // data.prompts_as: user
   CLI::Option* add_to(CLI::App& app, const std::string& rows);  // gives --input
+  void add_prompts_as(CLI::App& app);
   // What --columns says: the verb's field -> the row's field. Throws ConfigError.
   std::map<std::string, std::string> renamed() const;
 };

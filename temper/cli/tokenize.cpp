@@ -40,6 +40,7 @@ class Tokenize : public Command {
                 "text, tokens, messages with tools, prompt and completion, chosen and rejected, or "
                 "input_ids and labels")
         ->required();
+    input_.add_prompts_as(app);
     app.add_option("--output", output_,
                    "file for the results, in input order, or - for standard output")
         ->required();
@@ -60,6 +61,7 @@ class Tokenize : public Command {
     format_.chat = ChatTemplate::find(model_, chat);
     format_.vocabulary = num_ids();
     options_.train_on = train_on(train_on_);
+    if (input_.prompts_as_user) format_.prompts_as = data::PromptsAs::kUser;
     OutputFile out(output_, input_.input);
     Json row;
     while (rows.next(row)) out.row(result(row, rows.where()));
@@ -70,6 +72,7 @@ class Tokenize : public Command {
  private:
   OutputRow result(Json row, const std::string& where) {
     row = data::normalized_row(format_, std::move(row), where);
+    data::answers_as_messages(format_, row);
     try {
       if (row.contains("messages")) return conversation(row, where);
       if (row.contains("prompt") && row.contains("completion"))

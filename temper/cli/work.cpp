@@ -126,6 +126,7 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
 InputRows::InputRows(const InputFlags& flags)
     : files_(data::find_row_files(flags.input == "-" ? "/dev/stdin" : flags.input)),
       renamed_(flags.renamed()),
+      prompts_as_user_(flags.prompts_as_user),
       input_(flags.input == "-" ? "standard input" : flags.input) {
   std::reverse(files_.begin(), files_.end());
   open_next();
@@ -144,6 +145,8 @@ bool InputRows::next(Json& row) {
   }
   any_ = true;
   data::rename_columns(row, renamed_, rows_->where());
+  if (prompts_as_user_ && row.contains("prompt") && row["prompt"].is_string())
+    row["prompt"] = Json::array({{{"role", "user"}, {"content", row["prompt"]}}});
   return true;
 }
 

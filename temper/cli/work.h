@@ -39,7 +39,8 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory);
 std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,
                                  const std::string& where);
 
-// The rows of --input, their fields renamed as --columns says.
+// The rows of --input, their fields renamed as --columns says; a text prompt is a message where
+// --prompts-as says so.
 class InputRows {
  public:
   explicit InputRows(const InputFlags& flags);
@@ -53,6 +54,7 @@ class InputRows {
   std::vector<std::string> files_;  // not yet opened, the last one first
   std::unique_ptr<data::RowReader> rows_;
   std::map<std::string, std::string> renamed_;
+  bool prompts_as_user_;
   std::string input_;
   bool any_ = false;
 };

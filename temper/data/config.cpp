@@ -1,5 +1,6 @@
 #include "temper/data/config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -19,6 +20,10 @@ template <>
 inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "chatml", "sharegpt",
                                                            "alpaca"};
 template <>
+inline constexpr std::array enum_names<data::PromptsAs> = {"text", "user"};
+template <>
+inline constexpr std::array enum_names<data::ControlTokens> = {"parse", "text"};
+template <>
 inline constexpr std::array enum_names<data::BalanceSection::Mode> = {"none", "report", "under",
                                                                       "over"};
 
@@ -31,9 +36,14 @@ void DataSource::fields(Fields& f) {
         "file of rows, directory of such files, pattern like rows/*.jsonl.gz, or id of a data set "
         "in the local Hugging Face cache, as openai/gsm8k:main/train",
         required());
-  f.add("weight", weight, "sampling weight relative to the other sources", above(0));
+  f.add("weight", weight,
+        "sampling weight relative to the other sources; null: 1, or, where no source has one, the "
+        "number of its rows",
+        above(0));
   f.add("name", name, "name of the source in metrics");
   f.add("limit", limit, "use only the first `limit` rows of the source; null: all", at_least(1));
+  f.add("columns", columns, "as data.columns, of this source; empty: data.columns");
+  f.add("format", format, "as data.format, of this source; auto: data.format");
 }
 void BalanceSection::fields(Fields& f) {
   f.add("mode", mode,
@@ -50,15 +60,17 @@ void BalanceSection::fields(Fields& f) {
 void DataSection::fields(Fields& f) {
   f.add("train", train,
         "rows to train on: a path or a data set id (openai/gsm8k:main/train), or a list of {path, "
-        "weight, name, limit}; required, but with rl.replay",
+        "weight, name, limit, columns, format}; required, but with rl.replay",
         one_or_list());
   f.add("eval", eval, "rows to evaluate on, written like data.train", one_or_list());
   f.add("validation_fraction", validation_fraction,
-        "fraction of data.train's rows held out for evaluation, chosen by their text and the seed",
+        "fraction of data.train's rows held out for evaluation, chosen by their prompts and the "
+        "seed: rows with the same prompt stay together",
         fraction());
   f.add("balance", balance, "shares of domains, or of a field's values, among the training rows");
   f.add("columns", columns,
-        "names of the rows' fields in the file, as in {prompt: question, completion: answer}");
+        "names of the rows' fields in the file, as in {prompt: question, completion: answer}, or "
+        "paths in its objects, as in {answer: reward_model.ground_truth}");
   f.add("max_length", max_length,
         "maximum number of tokens of a row (of a prompt, in reinforcement learning)", at_least(2));
   f.add("overlong", overlong, "what to do with rows longer than max_length");
@@ -75,6 +87,12 @@ void DataSection::fields(Fields& f) {
   f.add("format", format,
         "format of conversations; auto: messages, ShareGPT or Alpaca, detected from the row's "
         "fields");
+  f.add("prompts_as", prompts_as,
+        "what a text prompt is, where the model has a chat template; text: text that the template "
+        "does not see; user: a message of the user, which the assistant answers");
+  f.add("control_tokens", control_tokens,
+        "what a row's text that spells a control token of the tokenizer is; parse: that token; "
+        "text: text");
   f.add("system_prompt", system_prompt, "system message added to conversations without one");
   f.add("chat_template", chat_template,
         "file of a chat template to use instead of the model directory's");
@@ -89,6 +107,8 @@ void DataSection::apply_to(TextFormat& to) const {
   to.no_chat = "data.chat_template names one";
   to.columns = columns;
   to.format = format;
+  to.prompts_as = prompts_as;
+  to.control_tokens = control_tokens;
   to.system_prompt = system_prompt;
   to.max_length = max_length;
   to.overlong = overlong;
@@ -124,8 +144,23 @@ ChatOptions DataSection::chat_options() const {
 
 namespace {
 
-SourceSpec spec_of(const DataSource& source) {
-  return {.path = source.path, .weight = source.weight, .name = source.name, .limit = source.limit};
+SourceSpec spec_of(const DataSection& section, const DataSource& source) {
+  return {.path = source.path,
+          .weight = source.weight,
+          .name = source.name,
+          .limit = source.limit,
+          .columns = source.columns.empty() ? section.columns : source.columns,
+          .format = source.format};
+}
+
+// Whether the weights of data.train are all the same, some of them written.
+bool has_equal_weights(const DataSection& section) {
+  const auto& train = section.train;
+  const auto weight = [](const DataSource& source) { return source.weight.value_or(1); };
+  return std::any_of(train.begin(), train.end(),
+                     [](const DataSource& s) { return s.weight.has_value(); }) &&
+         std::all_of(train.begin(), train.end(),
+                     [&](const DataSource& s) { return weight(s) == weight(train[0]); });
 }
 
 std::shared_ptr<const RowBalance> balance_of(const DataSection& section, uint64_t seed) {
@@ -140,19 +175,32 @@ std::shared_ptr<const RowBalance> balance_of(const DataSection& section, uint64_
   for (const auto& [name, share] : b.target)
     balance->targets.push_back(parse_shares(name + "=" + share, balance->where).at(0));
   balance->seed = seed;
-  balance->columns = section.columns;
   balance->on_row = section.on_balanced_row;
   return balance;
 }
 
 }  // namespace
 
+std::string about_earlier_rules(const DataSection& section) {
+  if (!section.earlier_rules) return {};
+  std::string changes;
+  if (section.validation_fraction > 0)
+    changes = "rows are held out by their lines, not their prompts";
+  if (section.train.size() > 1 && has_equal_weights(section))
+    changes += std::string(changes.empty() ? "" : ", and ") +
+               "sources are drawn in proportion to their rows, as their weights are equal";
+  if (changes.empty()) return {};
+  return "as when the run began, with an earlier version: " + changes;
+}
+
 std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t seed) {
   std::vector<SourceSpec> specs;
   const std::shared_ptr<const RowBalance> balance = balance_of(section, seed);
+  const bool by_rows = section.earlier_rules && has_equal_weights(section);
   for (const DataSource& source : section.train) {
-    specs.push_back(spec_of(source));
-    specs.back().held_out = {section.validation_fraction, seed};
+    specs.push_back(spec_of(section, source));
+    if (by_rows) specs.back().weight.reset();
+    specs.back().held_out = {section.validation_fraction, seed, section.earlier_rules};
     specs.back().balance = balance;
   }
   return specs;
@@ -160,7 +208,7 @@ std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t se
 
 std::vector<SourceSpec> evaluation_sources(const DataSection& section, uint64_t seed) {
   std::vector<SourceSpec> specs;
-  for (const DataSource& source : section.eval) specs.push_back(spec_of(source));
+  for (const DataSource& source : section.eval) specs.push_back(spec_of(section, source));
   if (section.validation_fraction == 0) return specs;
   for (SourceSpec spec : training_sources(section, seed)) {
     spec.only_held_out = true;

@@ -18,9 +18,11 @@ namespace temper::data {
 // One source of rows and how often it is drawn from.
 struct DataSource {
   std::string path;  // a file, a directory of them, or a pattern (*, ?, [..])
-  double weight = 1;
-  std::string name;              // empty: the path
-  std::optional<int64_t> limit;  // only the first so many rows
+  std::optional<double> weight;
+  std::string name;                            // empty: the path
+  std::optional<int64_t> limit;                // only the first so many rows
+  std::map<std::string, std::string> columns;  // empty: DataSection::columns
+  RowFormat format = RowFormat::kAuto;         // kAuto: DataSection::format
   void fields(Fields& f);
 };
 
@@ -49,12 +51,17 @@ struct DataSection {
   TrainOn train_on = TrainOn::kAuto;
   ConversationMode conversation = ConversationMode::kAuto;
   RowFormat format = RowFormat::kAuto;
+  PromptsAs prompts_as = PromptsAs::kText;
+  ControlTokens control_tokens = ControlTokens::kParse;
   std::string system_prompt;                              // empty: none
   std::string chat_template;                              // a file; empty: the model directory's
   std::map<std::string, std::string> template_variables;  // values as in JSON, or else text
   std::optional<std::string> template_date;               // as in template_date.h; null: begun
   // No key: when the run began, on all its ranks and after every resume; empty: now.
   std::string begun;
+  // No key: the run goes on from a checkpoint of a version that held out rows by their lines, not
+  // by their prompts, and took no notice of weights that are all equal.
+  bool earlier_rules = false;
   // No key: RowBalance::on_row.
   std::function<void(int64_t rows)> on_balanced_row = {};
   void fields(Fields& f);
@@ -64,6 +71,9 @@ struct DataSection {
   // How the chat template is loaded.
   ChatOptions chat_options() const;
 };
+
+// A line about what earlier_rules changes in this run; empty: nothing.
+std::string about_earlier_rules(const DataSection& section);
 
 // data.train as a loader takes it, without what data.validation_fraction holds out.
 std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t seed);

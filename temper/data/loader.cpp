@@ -4,9 +4,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
+#include "temper/data/source_format.h"
 
 namespace temper::data {
 namespace {
@@ -39,16 +41,20 @@ LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
 
 RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
     : specs_(std::move(sources)), options_(options) {
-  bool equal = true;
+  bool weighted = false;
+  std::set<std::string> taken;
   for (SourceSpec& spec : specs_) {
     if (spec.name.empty()) spec.name = spec.path;
+    const std::string name = spec.name;
+    for (int i = 2; !taken.insert(spec.name).second; ++i) spec.name = str(name, "-", i);
     sets_.push_back(std::make_unique<RowSet>(spec));
     total_rows_ += sets_.back()->size();
-    equal = equal && spec.weight == specs_[0].weight;
+    weighted = weighted || spec.weight;
   }
   double sum = 0;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    share_.push_back(equal ? static_cast<double>(sets_[i]->size()) : specs_[i].weight);
+    share_.push_back(weighted ? specs_[i].weight.value_or(1)
+                              : static_cast<double>(sets_[i]->size()));
     sum += share_.back();
   }
   for (double& share : share_) share /= sum;
@@ -135,15 +141,19 @@ std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) co
   return Drawn{sets_[source].get(), row};
 }
 
+void add_notices(LoaderState& state, const TextFormat& format, const Json& json,
+                 const RowOrder::Drawn& drawn) {
+  if (state.notices) state.notices->add(format, json, drawn.file->where(drawn.row), state.draws);
+}
+
 Loader<SftRow>::Read sft_reader(SftFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    Json json = drawn.file->row(drawn.row);
-    const bool text_messages = has_text_messages(json, format.columns);
-    std::optional<SftRow> row =
-        read_sft_row(format, std::move(json), drawn.file->where(drawn.row), &truncated);
+    const SftFormat own = of_source(format, *drawn.file);
+    const Json json = drawn.file->row(drawn.row);
+    std::optional<SftRow> row = read_sft_row(own, json, drawn.file->where(drawn.row), &truncated);
     if (!row) return row;
-    state.text_messages += text_messages;
+    add_notices(state, own, json, drawn);
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
     state.with_eos += trains_end(format, *row);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/data/row_notices.h"
 #include "temper/data/row_set.h"
 #include "temper/data/sft_row.h"
 
@@ -31,10 +32,10 @@ struct LoaderState {
   int64_t draws = 0;            // rows drawn so far, dropped ones included
   std::vector<int64_t> counts;  // of each source
   int64_t truncated = 0, dropped = 0,
-          untrained = 0;           // rows cut, left out, or without a trained token
-  int64_t with_eos = 0, rows = 0;  // rows that train an end token; rows given
-  int64_t text_messages = 0;       // rows whose prompt has_text_messages(); not kept in checkpoints
-  int64_t batches = 0;             // calls of next() that gave rows
+          untrained = 0;                   // rows cut, left out, or without a trained token
+  int64_t with_eos = 0, rows = 0;          // rows that train an end token; rows given
+  int64_t batches = 0;                     // calls of next() that gave rows
+  std::optional<RowNotices> notices = {};  // counted where there are some; not kept in checkpoints
 
   Json to_json() const;
   static LoaderState from_json(const Json& json, const std::string& where);
@@ -42,18 +43,19 @@ struct LoaderState {
 
 // What reading rows before they are drawn found (row_survey.h).
 struct RowSurvey {
-  int64_t rows = 0;     // read, those left out included
-  int64_t tokens = 0;   // of the rows that are given
-  int64_t dropped = 0;  // rows left out
-  int64_t truncated = 0, untrained = 0, with_eos = 0, text_messages = 0;  // as in LoaderState
+  int64_t rows = 0;                                    // read, those left out included
+  int64_t tokens = 0;                                  // of the rows that are given
+  int64_t dropped = 0;                                 // rows left out
+  int64_t truncated = 0, untrained = 0, with_eos = 0;  // as in LoaderState
+  RowNotices notices = {};
   bool complete = false;                           // these are all rows of all sources
   std::vector<std::vector<int64_t>> dropped_rows;  // of each source, ascending
 };
 
 // Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the
 // source that lags most behind its share, so that realised shares never drift. Shares are
-// proportional to the weights, or, where all weights are equal, to the sources' rows, so that a
-// pass over the data sees each row once. Within a source rows follow a permutation keyed by (seed,
+// proportional to the weights, or, where no source has one, to the sources' rows, so that a pass
+// over the data sees each row once. Within a source rows follow a permutation keyed by (seed,
 // source, pass), or the file's order.
 class RowOrder {
  public:
@@ -73,6 +75,7 @@ class RowOrder {
   // 1e8); else rows are left out in the proportion of those that the survey read.
   int64_t steps(double epochs) const;
   int64_t steps(double epochs, const RowSurvey& survey) const;
+  // Their names are those of the specs, or paths; a number is added to one that is taken.
   const std::vector<SourceSpec>& sources() const { return specs_; }
   const RowSet& rows_of(size_t source) const { return *sets_[source]; }
   const LoaderOptions& options() const { return options_; }
@@ -90,6 +93,11 @@ class RowOrder {
   LoaderOptions options_;
   int64_t total_rows_ = 0;
 };
+
+// What is wrong with rows of which none is given; after their path.
+inline constexpr const char* kAllLeftOut =
+    ": every row is left out: it is longer than data.max_length and data.overlong is drop, or its "
+    "prompt alone fills data.max_length";
 
 // The rows of each step. They are read (and tokenized) in the background while the step before is
 // computed; what is wrong with a row is thrown by next().
@@ -165,13 +173,13 @@ class Loader {
       std::optional<RowOrder::Drawn> drawn = order_.draw(state, begun || !step.rows.empty());
       if (!drawn) {
         check<DataError>(state.rows > 0 || state.dropped == 0 || !step.rows.empty(),
-                         order_.sources()[0].path, kAllLonger);
+                         order_.sources()[0].path, kAllLeftOut);
         break;
       }
       std::optional<Row> row = read_(*drawn, state);
       if (!row) {
         ++state.dropped;
-        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(), kAllLonger);
+        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(), kAllLeftOut);
         continue;
       }
       drawn_in_vain = 0;
@@ -190,11 +198,6 @@ class Loader {
     step.state = std::move(rest.state);
   }
 
-  static constexpr const char* kAllLonger =
-      ": every row is left out: it is longer than data.max_length and data.overlong is drop, or "
-      "its "
-      "prompt alone fills data.max_length";
-
   void forget() {
     if (ahead_.valid()) ahead_.wait();
     ahead_ = {};
@@ -206,6 +209,10 @@ class Loader {
   std::future<Step> ahead_;
   int64_t ahead_count_ = 0;
 };
+
+// Counts a row that a reader gives, `json` as the file has it, in the state's notices, if any.
+void add_notices(LoaderState& state, const TextFormat& format, const Json& json,
+                 const RowOrder::Drawn& drawn);
 
 // The reader of supervised rows for a Loader.
 Loader<SftRow>::Read sft_reader(SftFormat format);

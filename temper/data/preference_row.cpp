@@ -7,6 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/data/preference_sides.h"
 #include "temper/data/row_fields.h"
+#include "temper/data/source_format.h"
 #include "temper/data/text_format.h"
 #include "temper/text/conversation.h"
 
@@ -165,6 +166,8 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
   std::string group = group_of(format, row, where);
   rename_columns(row, format.columns, where);
   join_text_parts(row, format.chat.get(), where);
+  prompt_as_message(format, row, where);
+  answers_as_messages(format, row);
   const PreferenceSides sides = preference_sides(row, format.unpaired, where);
   const double margin = margin_of(row, where);
   const Json tools = tools_of(row);
@@ -201,12 +204,12 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
 Loader<PreferenceRow>::Read preference_reader(PreferenceFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    Json json = drawn.file->row(drawn.row);
-    const bool text_messages = has_text_messages(json, format.columns);
+    const PreferenceFormat own = of_source(format, *drawn.file);
+    const Json json = drawn.file->row(drawn.row);
     std::optional<PreferenceRow> row =
-        read_preference_row(format, std::move(json), drawn.file->where(drawn.row), &truncated);
+        read_preference_row(own, json, drawn.file->where(drawn.row), &truncated);
     if (!row) return row;
-    state.text_messages += text_messages;
+    add_notices(state, own, json, drawn);
     row->file = drawn.file;
     row->row = drawn.row;
     state.truncated += truncated;

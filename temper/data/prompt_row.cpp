@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
+#include "temper/data/source_format.h"
 
 namespace temper::data {
 namespace {
@@ -111,12 +111,12 @@ Loader<PromptRow>::Read prompt_reader(PromptFormat format) {
     const bool is_large = drawn.file->row_bytes(drawn.row) >= kLargeRow;
     const auto known = is_large ? large->find(drawn) : std::nullopt;
     bool truncated = false;
-    Json json = drawn.file->row(drawn.row);
-    const bool text_messages = has_text_messages(json, format.columns);
-    std::optional<PromptRow> row = read_asked(format, std::move(json), drawn.file->where(drawn.row),
-                                              known ? &*known : nullptr, &truncated);
+    const PromptFormat own = of_source(format, *drawn.file);
+    const Json json = drawn.file->row(drawn.row);
+    std::optional<PromptRow> row =
+        read_asked(own, json, drawn.file->where(drawn.row), known ? &*known : nullptr, &truncated);
     state.truncated += truncated;
-    state.text_messages += row && text_messages;
+    if (row) add_notices(state, own, json, drawn);
     if (row && is_large && !known) large->keep(drawn, {row->tokens, truncated});
     return row;
   };

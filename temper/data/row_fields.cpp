@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/find_field.h"
 #include "temper/text/unicode.h"
 
 namespace temper::data {
@@ -20,9 +21,10 @@ void rename_columns(Json& row, const std::map<std::string, std::string>& columns
                     const std::string& where) {
   const Json original = columns.empty() ? Json() : row;  // so that two fields can change places
   for (const auto& [name, in_file] : columns) {
-    check<DataError>(original.contains(in_file), where, ": data.columns takes `", name, "` from `",
-                     in_file, "`, and the row has ", field_names(original));
-    row[name] = original[in_file];
+    const Json* const value = find_field(original, in_file);
+    check<DataError>(value != nullptr, where, ": data.columns takes `", name, "` from `", in_file,
+                     "`, and the row has ", field_names(original));
+    row[name] = *value;
   }
   // Tables hold a conversation as text.
   for (const char* field : {"messages", "conversations"}) {
@@ -50,19 +52,11 @@ std::optional<Json> messages_in_text(const std::string& text) {
 bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns) {
   const auto is_text_messages = [&](const char* field) {
     const auto renamed = columns.find(field);
-    const auto value = row.find(renamed == columns.end() ? field : renamed->second);
-    return value != row.end() && value->is_string() &&
-           messages_in_text(value->get_ref<const std::string&>());
+    const Json* const value = find_field(row, renamed == columns.end() ? field : renamed->second);
+    return value && value->is_string() && messages_in_text(value->get_ref<const std::string&>());
   };
   constexpr std::array kFields{"prompt", "completion", "chosen", "rejected"};
   return std::any_of(kFields.begin(), kFields.end(), is_text_messages);
-}
-
-std::string text_messages_warning(int64_t rows) {
-  return temper::str(rows, rows == 1 ? " row has" : " rows have",
-                     " a field (prompt, completion, chosen or rejected) that is the JSON text of "
-                     "messages, and is read as plain text: the chat template is not applied; write "
-                     "the list itself, not as text");
 }
 
 std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,

@@ -11,8 +11,9 @@
 
 namespace temper::data {
 
-// data.columns: each of the format's fields takes the value of the file's field; that one stays
-// too. A conversation that is the JSON text of its messages becomes the messages. Throws DataError.
+// data.columns: each of the format's fields takes the value of the file's field, or of a field of
+// an object in it (`reward_model.ground_truth`); that one stays too. A conversation that is the
+// JSON text of its messages becomes the messages. Throws DataError.
 void rename_columns(Json& row, const std::map<std::string, std::string>& columns,
                     const std::string& where);
 
@@ -25,8 +26,6 @@ std::optional<Json> messages_in_text(const std::string& text);
 // Whether the row's prompt, completion, chosen or rejected, under the name that `columns` gives, is
 // such text. It is trained as plain text, brackets and all, which is rarely meant.
 bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns);
-// The warning about so many of these rows.
-std::string text_messages_warning(int64_t rows);
 
 // A list of ids in [0, vocabulary), or `ignored` (below 0) where that is allowed. Throws DataError.
 std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,

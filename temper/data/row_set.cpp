@@ -15,6 +15,8 @@
 #include "temper/data/row_fields.h"
 #include "temper/data/row_groups.h"
 #include "temper/data/row_list.h"
+#include "temper/data/row_split.h"
+#include "temper/data/row_texts.h"
 #include "temper/data/table_text.h"
 
 namespace temper::data {
@@ -119,7 +121,8 @@ std::vector<std::string> find_row_files(const std::string& path) {
   return files;
 }
 
-RowSet::RowSet(const SourceSpec& spec) : path_(spec.path) {
+RowSet::RowSet(const SourceSpec& spec)
+    : path_(spec.path), columns_(spec.columns), format_(spec.format) {
   const std::vector<std::string> files = find_row_files(path_);
   for (const std::string& file : files) {
     first_.push_back(size_);
@@ -133,8 +136,24 @@ RowSet::RowSet(const SourceSpec& spec) : path_(spec.path) {
   if (spec.balance && !spec.only_held_out) balance(*spec.balance);
 }
 
-void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
-  check<DataError>(size_ >= 2, path_, ": one row cannot be shared between training and evaluation");
+Json RowSet::renamed_row(int64_t row) const {
+  Json json = this->row(row);
+  rename_columns(json, columns_.value_or(std::map<std::string, std::string>()), where(row));
+  return json;
+}
+
+std::vector<bool> RowSet::held_out_rows(const HeldOut& held_out) const {
+  std::vector<bool> out;
+  if (!held_out.by_line) {
+    std::vector<RowHash> prompts;
+    each_in_order(
+        size_,
+        [&](int64_t i) { return hash_of_text(texts_of(renamed_row(i)).prompt, held_out.seed); },
+        [&](int64_t, RowHash hash) { prompts.push_back(hash); });
+    for (const uint8_t side : split_by_hash(prompts, {1 - held_out.fraction, held_out.fraction}))
+      out.push_back(side == 1);
+    return out;
+  }
   std::vector<uint64_t> hashes;
   hashes.reserve(static_cast<size_t>(size_));
   for (int64_t row = 0; row < size_; ++row) {
@@ -146,23 +165,27 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
       std::llround(held_out.fraction * static_cast<double>(size_)), 1, size_ - 1);
   std::nth_element(order.begin(), order.begin() + (count - 1), order.end());
   const uint64_t highest = order[static_cast<size_t>(count - 1)];
+  for (const uint64_t hash : hashes) out.push_back(hash <= highest);
+  return out;
+}
+
+void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
+  check<DataError>(size_ >= 2, path_, ": one row cannot be shared between training and evaluation");
+  const std::vector<bool> held = held_out_rows(held_out);
   for (int64_t row = 0; row < size_; ++row)
-    if ((hashes[static_cast<size_t>(row)] <= highest) == only_held_out) chosen_.push_back(row);
+    if (held[static_cast<size_t>(row)] == only_held_out) chosen_.push_back(row);
   size_ = static_cast<int64_t>(chosen_.size());
-  check<DataError>(size_ > 0, path_, ": no row is left to train on, as all that are not held out ",
-                   "have the text of one that is");
+  check<DataError>(size_ > 0, path_,
+                   only_held_out ? ": no row is held out" : ": no row is left to train on",
+                   ", as all of them have the same ", held_out.by_line ? "text" : "prompt",
+                   "; data.validation_fraction needs rows of at least two");
 }
 
 void RowSet::balance(const RowBalance& how) {
   const RowGroups by(how.field, how.rules);
   GroupCounter counter(by);
   each_in_order(
-      size_,
-      [&](int64_t i) {
-        Json row = this->row(i);
-        rename_columns(row, how.columns, where(i));
-        return by.of(row, where(i));
-      },
+      size_, [&](int64_t i) { return by.of(renamed_row(i), where(i)); },
       [&](int64_t i, const std::string& name) {
         if (how.on_row) how.on_row(size_);
         counter.add(name, where(i));

@@ -14,16 +14,18 @@
 #include "temper/base/json.h"
 #include "temper/data/balance.h"
 #include "temper/data/row_file.h"
+#include "temper/data/row_format.h"
 
 namespace temper::data {
 
 // A share of a source's rows that is kept out of training to evaluate on. Which rows these are is a
-// function of their text and the seed: neither their order nor other rows' edits move them between
-// the parts (but for the few at the bound, as the share's size stays), and rows of the same text
-// are always in the same part.
+// function of their prompts and the seed, as in `temper data split`: neither their order nor other
+// rows' edits move them between the parts (but for the few at the bound, as the share's size
+// stays), and rows of the same prompt, white space aside, are always in the same part.
 struct HeldOut {
-  double fraction = 0;  // [0, 1) of the rows, at least one where above 0
+  double fraction = 0;  // [0, 1) of the rows, at least one prompt where above 0
   uint64_t seed = 0;
+  bool by_line = false;  // by the text of their lines instead, as earlier versions did
 };
 
 // Shares of a source's rows (balance.h): rows are left out or repeated.
@@ -32,8 +34,7 @@ struct RowBalance {
   std::string field, rules;  // what groups rows, as RowGroups takes it
   std::vector<std::pair<std::string, double>> targets;
   uint64_t seed = 0;
-  std::map<std::string, std::string> columns;  // renames before rows are grouped
-  std::string where;                           // begins the message of a ConfigError
+  std::string where;  // begins the message of a ConfigError
   // Called for each row that is read, with their number; what it throws ends the reading. Empty:
   // nothing is called.
   std::function<void(int64_t rows)> on_row = {};
@@ -41,12 +42,16 @@ struct RowBalance {
 
 struct SourceSpec {
   std::string path;  // a file, a directory, a pattern with *, ? and [..], or a data set's id
-  double weight = 1;
+  std::optional<double> weight = {};  // none where any source has one: 1
   std::string name = {};              // empty: the path
   std::optional<int64_t> limit = {};  // only the first so many rows, counted before any is held out
   HeldOut held_out = {};              // left out,
   bool only_held_out = false;         // or, the other way round, all that is given
   std::shared_ptr<const RowBalance> balance = nullptr;  // of the rows that are left; null: none
+  // Of these rows: what their fields are called, none where their reader says so; and their format,
+  // kAuto where their reader says so.
+  std::optional<std::map<std::string, std::string>> columns = {};
+  RowFormat format = RowFormat::kAuto;
 };
 
 // Files come in the order of their names' bytes, their rows one file after the other. Thread-safe.
@@ -65,6 +70,8 @@ class RowSet {
   int64_t bytes() const;  // of all lines of the files, unpacked
   // The groups that were balanced; empty: none were.
   const std::vector<BalanceGroup>& balanced() const { return balanced_; }
+  const std::optional<std::map<std::string, std::string>>& columns() const { return columns_; }
+  RowFormat format() const { return format_; }
 
  private:
   struct Location {
@@ -72,10 +79,14 @@ class RowSet {
     int64_t row;
   };
   Location place(int64_t row) const;
+  Json renamed_row(int64_t row) const;
+  std::vector<bool> held_out_rows(const HeldOut& held_out) const;
   void choose(const HeldOut& held_out, bool only_held_out);
   void balance(const RowBalance& how);
 
   std::string path_;
+  std::optional<std::map<std::string, std::string>> columns_;
+  RowFormat format_;
   std::vector<std::unique_ptr<RowFile>> files_;
   std::vector<int64_t> first_;   // of each file, the number of rows before it
   std::vector<int64_t> chosen_;  // the rows of the part, as often as they occur; empty: all

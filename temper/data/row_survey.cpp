@@ -52,11 +52,13 @@ void RowSurveyor::read_rows() {
   RowSurvey mine;
   mine.dropped_rows.resize(first_.size());
   LoaderState state;
+  state.notices.emplace();
   for (int64_t begin = 0; !stop_ && (begin = next_.fetch_add(kBlock)) < bound_;) {
     for (int64_t i = begin; i < std::min<int64_t>(begin + kBlock, bound_) && !stop_; ++i) {
       const auto source = static_cast<size_t>(std::upper_bound(first_.begin(), first_.end(), i) -
                                               first_.begin() - 1);
       const RowOrder::Drawn drawn{&order_.rows_of(source), i - first_[source]};
+      state.draws = i;  // the row's number, for notices
       try {
         ++mine.rows;
         if (const std::optional<int64_t> tokens = count_(drawn, state))
@@ -79,7 +81,7 @@ void RowSurveyor::read_rows() {
   found_.truncated += state.truncated;
   found_.untrained += state.untrained;
   found_.with_eos += state.with_eos;
-  found_.text_messages += state.text_messages;
+  found_.notices.add(*state.notices);
   for (size_t s = 0; s < first_.size(); ++s) {
     found_.dropped += static_cast<int64_t>(mine.dropped_rows[s].size());
     found_.dropped_rows[s].insert(found_.dropped_rows[s].end(), mine.dropped_rows[s].begin(),

@@ -37,8 +37,9 @@ size_t text_limit(const SftFormat& format) {
 Paths read_text(const SftFormat& format, const Json& row, const std::string& where) {
   check<DataError>(row["text"].is_string(), where, ": `text` must be text");
   TokenPath out;
-  out.tokens = encode_text(tokenizer_of(format, where), row["text"].get_ref<const std::string&>(),
-                           text_limit(format));
+  const Json text = quoted(format, row["text"]);
+  out.tokens = encode_text(tokenizer_of(format, where), text.get_ref<const std::string&>(),
+                           text_limit(format), quotes_of(format));
   if (format.eos && (out.tokens.empty() || out.tokens.back() != *format.eos))
     out.tokens.push_back(*format.eos);
   out.labels = out.tokens;
@@ -52,7 +53,10 @@ Paths paths_of(TrainedConversation c, const char* untrained) {
 }
 
 ConversationOptions conversation_options(const SftFormat& format) {
-  return {.train_on = format.train_on, .mode = format.conversation, .limit = tokens_needed(format)};
+  return {.train_on = format.train_on,
+          .mode = format.conversation,
+          .limit = tokens_needed(format),
+          .quotes = quotes_of(format)};
 }
 
 void check_messages(const Json& list, const char* field, const std::string& where) {
@@ -65,7 +69,8 @@ Paths read_messages(const SftFormat& format, const Json& row, const std::string&
   check_messages(row["messages"], "messages", where);
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate& chat = chat_of(format, where);
-  const Json messages = with_system_prompt(format, row["messages"]), tools = tools_of(row);
+  const Json messages = with_system_prompt(format, quoted(format, row["messages"])),
+             tools = quoted(format, tools_of(row));
   check_roles(chat, messages, tools);
   return paths_of(
       tokenize_conversation(tokenizer, chat, messages, tools, conversation_options(format)),
@@ -73,13 +78,13 @@ Paths read_messages(const SftFormat& format, const Json& row, const std::string&
 }
 
 Paths read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
-  const Json &prompt = row["prompt"], &completion = row["completion"];
+  const Json prompt = quoted(format, row["prompt"]), completion = quoted(format, row["completion"]);
   const char* const untrained = "its completion trains no token";
   if (prompt.is_string() && completion.is_string())
-    return {{path_of(tokenize_prompt_completion(tokenizer_of(format, where),
-                                                prompt.get_ref<const std::string&>(),
-                                                completion.get_ref<const std::string&>(),
-                                                format.train_on, format.eos, text_limit(format)))},
+    return {{path_of(tokenize_prompt_completion(
+                tokenizer_of(format, where), prompt.get_ref<const std::string&>(),
+                completion.get_ref<const std::string&>(), format.train_on, format.eos,
+                text_limit(format), quotes_of(format)))},
             false,
             untrained};
   check<DataError>(prompt.is_array() && completion.is_array(), where,
@@ -87,7 +92,7 @@ Paths read_prompt_completion(const SftFormat& format, const Json& row, const std
   check_messages(completion, "completion", where);
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate& chat = chat_of(format, where);
-  const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
+  const Json messages = with_system_prompt(format, prompt), tools = quoted(format, tools_of(row));
   check_roles(chat, messages, tools);
   check_roles(chat, completion, tools);
   return paths_of(tokenize_prompt_completion(tokenizer, chat, messages, completion, tools,
@@ -144,6 +149,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
                                    bool* truncated) {
   std::string group = group_of(format, row, where);
   row = normalized_row(format, std::move(row), where);
+  answers_as_messages(format, row);
   Paths read;
   try {
     read = read_row(format, row, where);

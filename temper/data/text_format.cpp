@@ -61,9 +61,44 @@ Json normalized_row(const TextFormat& format, Json row, const std::string& where
   rename_columns(row, format.columns, where);
   join_text_parts(row, format.chat.get(), where);
   const RowFormat kind = format_of(format, row);
-  if (kind == RowFormat::kMessages) return row;
+  if (kind == RowFormat::kMessages) {
+    prompt_as_message(format, row, where);
+    return row;
+  }
   return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
                                       : from_alpaca(std::move(row), format.chat != nullptr, where);
+}
+
+void prompt_as_message(const TextFormat& format, Json& row, const std::string& where) {
+  if (format.prompts_as != PromptsAs::kUser) return;
+  const auto prompt = row.find("prompt");
+  if (prompt == row.end() || !prompt->is_string()) return;
+  check<DataError>(format.chat != nullptr, where,
+                   ": data.prompts_as: user needs a chat template, and the model directory has "
+                   "none; ",
+                   format.no_chat);
+  *prompt = Json::array({{{"role", "user"}, {"content", *prompt}}});
+}
+
+void answers_as_messages(const TextFormat& format, Json& row) {
+  if (format.prompts_as != PromptsAs::kUser) return;
+  if (!row.contains("prompt") || !row["prompt"].is_array()) return;
+  for (const char* field : {"completion", "chosen", "rejected"})
+    if (const auto answer = row.find(field); answer != row.end() && answer->is_string())
+      *answer = Json::array({{{"role", "assistant"}, {"content", *answer}}});
+}
+
+Tokenizer::Quotes quotes_of(const TextFormat& format) {
+  return format.control_tokens == ControlTokens::kText ? Tokenizer::Quotes::kMarked
+                                                       : Tokenizer::Quotes::kNone;
+}
+
+Json quoted(const TextFormat& format, Json value) {
+  if (format.control_tokens != ControlTokens::kText || !format.tokenizer) return value;
+  if (value.is_string()) return format.tokenizer->quoted(value.get_ref<const std::string&>());
+  if (value.is_structured())
+    for (Json& item : value) item = quoted(format, std::move(item));
+  return value;
 }
 
 std::string group_of(const TextFormat& format, const Json& row, const std::string& where) {
@@ -71,7 +106,8 @@ std::string group_of(const TextFormat& format, const Json& row, const std::strin
   Json renamed = row;
   rename_columns(renamed, format.columns, where);
   if (format.ungrouped && !format.groups->has(renamed)) return {};
-  return format.groups->of(renamed, where);
+  const std::string group = format.groups->of(renamed, where);
+  return group.empty() ? "(empty)" : group;
 }
 
 Json with_system_prompt(const TextFormat& format, const Json& messages) {
@@ -103,10 +139,13 @@ std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate* chat = text ? nullptr : &chat_of(format, where);
   try {
-    if (text) return encode_beginning(tokenizer, prompt.get_ref<const std::string&>(), limit);
-    const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
+    const Tokenizer::Quotes quotes = quotes_of(format);
+    const Json asked = quoted(format, prompt);
+    if (text)
+      return encode_beginning(tokenizer, asked.get_ref<const std::string&>(), limit, quotes);
+    const Json messages = with_system_prompt(format, asked), tools = quoted(format, tools_of(row));
     check_roles(*chat, messages, tools);
-    return tokenizer.encode_first(chat->render(messages, tools, true), limit);
+    return tokenizer.encode_first(chat->render(messages, tools, true), limit, quotes);
   } catch (const DataError& e) {
     throw DataError(where + ": " + e.what());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/data/row_format.h"
 #include "temper/text/chat_template.h"
 #include "temper/text/tokenizer.h"
 
@@ -20,16 +21,20 @@ class RowGroups;
 // What happens to rows that are longer than max_length.
 enum class Overlong { kTruncate, kDrop, kError };
 
-// kMessages, also called kChatml: {"messages": [{role, content}]}. kSharegpt: {"conversations":
-// [{from, value}]}, with `system` and `tools` beside it. kAlpaca: {"instruction", "input",
-// "output"}, with `system` and `history` beside it. kAuto: by the row's fields.
-enum class RowFormat { kAuto, kMessages, kChatml, kSharegpt, kAlpaca };
+// What a text prompt is. kText: text, without the chat template. kUser: the user's message, and the
+// text that completes it the assistant's.
+enum class PromptsAs { kText, kUser };
+
+// What a row's text that spells a token marked special is: that token, or ordinary text.
+enum class ControlTokens { kParse, kText };
 
 struct TextFormat {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: rows hold ids
   std::shared_ptr<const ChatTemplate> chat;    // null: no messages
   std::map<std::string, std::string> columns;  // the format's field -> the row's field
   RowFormat format = RowFormat::kAuto;
+  PromptsAs prompts_as = PromptsAs::kText;
+  ControlTokens control_tokens = ControlTokens::kParse;
   std::string system_prompt;  // put before conversations that begin without one; empty: none
   int64_t max_length = 1024;
   Overlong overlong = Overlong::kTruncate;
@@ -56,11 +61,21 @@ void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& whe
 
 // The row with its fields renamed and, where it holds a conversation of another format, with that
 // conversation as `messages` (an Alpaca row where there is no chat template: as `prompt` and
-// `completion`). Throws DataError.
+// `completion`); a text prompt is a message where prompts_as says so. Throws DataError.
 Json normalized_row(const TextFormat& format, Json row, const std::string& where);
 
-// The name of the group of a row as the file has it, by which data.balance counts it; empty where
-// nothing groups rows, or not this one. Throws DataError.
+// prompts_as: kUser makes a message of a text prompt, and then of a text completion, chosen and
+// rejected. Throws DataError where there is no chat template.
+void prompt_as_message(const TextFormat& format, Json& row, const std::string& where);
+void answers_as_messages(const TextFormat& format, Json& row);
+
+// How texts of rows are tokenized, and a row's value for that: with control_tokens: kText, all its
+// strings are Tokenizer::quoted().
+Tokenizer::Quotes quotes_of(const TextFormat& format);
+Json quoted(const TextFormat& format, Json value);
+
+// The name of the group of a row as the file has it, by which data.balance counts it ("(empty)" for
+// an empty one); empty where nothing groups rows, or not this one. Throws DataError.
 std::string group_of(const TextFormat& format, const Json& row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "temper/base/error.h"
+#include "temper/data/source_format.h"
 #include "temper/distill/reading.h"
 #include "temper/distill/run.h"
 #include "temper/distill/teacher_file.h"
@@ -61,9 +62,10 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
     if (s >= trained && format.overlong == data::Overlong::kError)
       format.overlong = data::Overlong::kTruncate;
     const data::RowSet rows(sources[s]);
+    const data::SftFormat own = of_source(format, rows);
     for (int64_t r = 0; r < rows.size(); ++r) {
       bool truncated = false;
-      const auto row = data::read_sft_row(format, rows.row(r), rows.where(r), &truncated);
+      const auto row = data::read_sft_row(own, rows.row(r), rows.where(r), &truncated);
       if (!row) continue;
       if (pass.forest->num_tokens() + row->num_computed() > config.train.micro_batch_tokens)
         flush();

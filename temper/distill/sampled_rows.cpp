@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
+#include "temper/data/source_format.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
 #include "temper/nn/unit.h"
@@ -24,6 +25,14 @@ data::SftRow prompt_only(std::vector<int32_t> tokens) {
   path.labels.assign(tokens.size(), -100);
   path.tokens = std::move(tokens);
   return data::row_of(std::move(path));
+}
+
+// How evaluation rows are read: data.balance is of the rows that are trained.
+template <class Format>
+Format evaluation_format(Format format) {
+  format.ungrouped = true;
+  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
+  return format;
 }
 
 void append(data::SftRow& row, const std::vector<int32_t>& completion) {
@@ -61,7 +70,7 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
                                                       const train::Policy& policy,
                                                       bool evaluation) {
   data::SftFormat format = train::sft_format(config, policy);
-  format.ungrouped = evaluation;  // data.balance is of the rows that are trained
+  if (evaluation) format = evaluation_format(std::move(format));
   return [format, read_row = data::sft_reader(format), prompts = data::prompt_reader(format),
           mixture = Mixture(config)](const data::RowOrder::Drawn& drawn,
                                      data::LoaderState& state) -> std::optional<data::SftRow> {
@@ -71,7 +80,10 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
     if (file && !mixture.uses(Completer::kStudent)) return read_row(drawn, state);
     std::optional<data::SftRow> row;
     if (file && !(row = read_row(drawn, state))) return {};
+    std::optional<data::RowNotices> notices;
+    if (row) notices = std::exchange(state.notices, {});  // which counted the row
     std::optional<data::PromptRow> prompt = prompts(drawn, state);
+    if (row) state.notices = std::move(notices);
     if (!prompt) return {};
     if (mixture.of(state.rows, state.batches) == Completer::kFile) return row;
     ++state.with_eos;  // a completion may end by itself
@@ -84,11 +96,11 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
 SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
                          models::CausalLM* teacher, dist::Group& group)
     : config_(config),
-      policy_(policy),
       group_(group),
       mixture_(config),
       memory_(config.train),
-      student_(*policy.model, config, policy.tokenizer) {
+      student_(*policy.model, config, policy.tokenizer),
+      prompt_format_(evaluation_format(train::sft_format(config, policy))) {
   if (teacher && mixture_.uses(Completer::kTeacher))
     teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
 }
@@ -157,17 +169,19 @@ void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first, int64
   seconds_ = group_.all_reduce_max(steady_seconds() - start);
 }
 
+std::optional<data::PromptRow> SampledRows::prompt_of(const data::RowSet& file, int64_t row) const {
+  const data::PromptFormat format = of_source(prompt_format_, file);
+  bool truncated = false;
+  return data::read_prompt_row(format, file.row(row), file.where(row), &truncated);
+}
+
 SampledRows::Evaluation SampledRows::evaluation(const data::RowSet& file, size_t set,
                                                 const std::function<bool()>& stop) {
-  data::PromptFormat format = train::sft_format(config_, policy_);
-  format.ungrouped = true;  // data.balance is of the rows that are trained
-  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   const int64_t first = kEvaluationKeys + (static_cast<int64_t>(set) << 32);
   std::map<int64_t, std::vector<int32_t>> prompts;
   std::map<int64_t, std::string> groups;
   for (int64_t r = group_.rank(); r < file.size(); r += group_.size()) {
-    bool truncated = false;
-    auto row = data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
+    auto row = prompt_of(file, r);
     if (!row) continue;
     prompts[first + r] = std::move(row->tokens);
     groups[first + r] = std::move(row->group);

@@ -11,6 +11,7 @@
 
 #include "temper/base/random.h"
 #include "temper/data/loader.h"
+#include "temper/data/prompt_row.h"
 #include "temper/distill/config.h"
 #include "temper/generate/engine.h"
 #include "temper/train/memory_limit.h"
@@ -60,6 +61,8 @@ class SampledRows {
     std::vector<train::ForwardPass> passes;
     std::vector<std::string> groups;  // of the passes' units
   };
+  // The prompt of an evaluation row; none: it is left out. Throws DataError.
+  std::optional<data::PromptRow> prompt_of(const data::RowSet& file, int64_t row) const;
   Evaluation evaluation(const data::RowSet& file, size_t set, const std::function<bool()>& stop);
   // Adds metrics of the last complete().
   void describe(MetricsRow& row) const;
@@ -84,12 +87,12 @@ class SampledRows {
   std::map<int64_t, Completion> gather(std::map<int64_t, Completion> mine);
 
   const DistillConfig& config_;
-  train::Policy& policy_;
   dist::Group& group_;
   const Mixture mixture_;
   const train::MemoryWatch memory_;
   Sampler student_;
-  std::unique_ptr<Sampler> teacher_;  // null: it completes nothing
+  std::unique_ptr<Sampler> teacher_;        // null: it completes nothing
+  const data::PromptFormat prompt_format_;  // of evaluation rows
   double seconds_ = 0, completions_ = 0, tokens_ = 0, truncated_ = 0;
   double share_ = 1;  // of the last step's rows: that the student completed
 };

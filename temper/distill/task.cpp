@@ -72,6 +72,10 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
   if (config.samples())
     sampler_ = std::make_unique<SampledRows>(
         config, roles.policy, roles.teacher ? roles.teacher->model() : nullptr, group);
+  if (sampler_)
+    evaluation_.check_rows([this](const data::RowSet& set, int64_t row) {
+      return sampler_->prompt_of(set, row).has_value();
+    });
   crosses_ = config.crosses();
   keep_whole(*roles.policy.model, strategy.tap());
   if (roles.teacher) keep_whole(*roles.teacher->model(), strategy.tap());

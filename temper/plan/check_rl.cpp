@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
+#include "temper/data/source_format.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/models/directory.h"
 #include "temper/plan/check_run.h"
@@ -52,7 +53,8 @@ rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer
 // one of them may be the right answer, the row's own fields. None: no prompt can be read.
 std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
                                            const data::RowOrder& order) {
-  const data::PromptFormat format = rl::prompt_format(config, checks.policy);
+  const data::PromptFormat format =
+      of_source(rl::prompt_format(config, checks.policy), order.rows_of(0));
   const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
   std::vector<rewards::Sample> samples;
   int64_t rows = 0;

@@ -51,6 +51,7 @@ std::optional<RunChecks::Rows> train_rows(RunChecks& checks, typename data::Load
 template <class Format>
 Format of_evaluation(Format format) {
   format.ungrouped = true;
+  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   return format;
 }
 

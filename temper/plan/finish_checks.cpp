@@ -8,7 +8,6 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
-#include "temper/data/row_fields.h"
 #include "temper/models/device_memory.h"
 #include "temper/plan/directories.h"
 #include "temper/plan/disk.h"
@@ -32,9 +31,11 @@ std::string rows_train(int64_t rows) {
 
 Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t steps) const {
   const data::RowSurvey& c = sizes.counts;
-  check<DataError>(c.rows > c.dropped, config.where(key), ": every row is left out: it is longer ",
-                   "than data.max_length and data.overlong is drop, or its prompt alone fills ",
-                   "data.max_length");
+  // Of training rows any will do; every set that is evaluated needs its own.
+  check<DataError>(c.rows > c.dropped, config.where(key), data::kAllLeftOut);
+  for (size_t s = 0; s < c.dropped_rows.size() && steps == 0; ++s)
+    check<DataError>(c.dropped_rows[s].size() < sizes.of[s].size(), config.where(key),
+                     sizes.of.size() > 1 ? str(": set ", s + 1) : "", data::kAllLeftOut);
   std::string message = str(counted(c.rows), " rows, ", counted(c.tokens), " tokens, longest ",
                             counted(sizes.longest()));
   if (steps > 0) message += str("; ", counted(steps), " steps");
@@ -65,7 +66,7 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
     if (positions > 0 && sizes.longest() > positions)
       problems.push_back(str("rows of ", sizes.longest(), " tokens: the model was made for ",
                              positions, " (max_position_embeddings)"));
-    if (c.text_messages > 0) problems.push_back(data::text_messages_warning(c.text_messages));
+    if (c.notices.text_messages.rows > 0) problems.push_back(c.notices.about_text_messages());
     std::string message;
     for (const std::string& problem : problems) message += (message.empty() ? "" : "; ") + problem;
     const Json values{{"cut", c.truncated}, {"dropped", c.dropped}, {"own_pass", alone}};

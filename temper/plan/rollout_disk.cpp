@@ -21,8 +21,8 @@ constexpr int64_t kPromptsRead = 32;
 std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
                                                const train::Policy& policy,
                                                const data::RowOrder& order) {
-  const data::PromptFormat format = rl::prompt_format(config, policy);
   const data::RowSet& rows = order.rows_of(0);
+  const data::PromptFormat format = of_source(rl::prompt_format(config, policy), rows);
   std::vector<std::vector<int32_t>> prompts;
   for (int64_t i = 0; i < std::min(kPromptsRead, rows.size()); ++i) {
     const int64_t r = i * rows.size() / std::min(kPromptsRead, rows.size());

@@ -75,8 +75,30 @@ Finding RunChecks::balanced(const Rows& train) const {
       values[train.order->sources()[s].name][group.name] = {{"rows", group.rows},
                                                             {"balanced", group.balanced}};
     }
-  return message.empty() ? Finding::pass("metrics by group; rows stay as they are")
-                         : Finding::pass("rows of " + message, values);
+  if (!message.empty()) return Finding::pass("rows of " + message, values);
+  for (size_t s = 0; s < train.sizes.groups.size(); ++s)
+    for (const auto& [name, rows] : train.sizes.groups[s]) {
+      message += str(message.empty() ? "" : ", ", name, " ", counted(rows));
+      values[train.order->sources()[s].name][name] = {{"rows", rows}};
+    }
+  return Finding::pass("rows of " + message + "; they stay as they are", values);
+}
+
+void RunChecks::notices(const RowSizes& sizes) {
+  const data::RowNotices& n = sizes.counts.notices;
+  const auto values = [](int64_t rows) { return Json{{"rows", rows}}; };
+  if (n.text_prompts.rows > 0)
+    list.add("data.prompts_as", Finding::warn(n.about_text_prompts(), values(n.text_prompts.rows)));
+  if (n.control_tokens.rows > 0) {
+    const bool parse = config.data.control_tokens == data::ControlTokens::kParse;
+    list.add("data.control_tokens",
+             {parse ? Finding::Status::kWarn : Finding::Status::kPass,
+              n.about_control_tokens(config.data.control_tokens), values(n.control_tokens.rows)});
+  }
+  if (const std::string tools = n.about_tools(); !tools.empty())
+    list.add("tools", Finding::fail(config.where("data.train") + ": " + tools,
+                                    {{"tools", n.unwritten_tools.rows},
+                                     {"tool_calls", n.unwritten_calls.rows}}));
 }
 
 Finding RunChecks::beginnings(const Rows& train) const {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,7 +47,8 @@ const std::vector<int32_t>& first_tokens(const data::PromptRow& row);
 
 struct RowSizes {
   data::RowSurvey counts;
-  std::vector<std::vector<RowSize>> of;  // by source and row
+  std::vector<std::vector<RowSize>> of;                // by source and row
+  std::vector<std::map<std::string, int64_t>> groups;  // by source, a group's rows; of rows in one
 
   struct Location {
     size_t source;
@@ -68,6 +72,8 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
                       SizeOf size_of) {
   RowSizes sizes;
   const size_t sources = order.sources().size();
+  sizes.groups.resize(sources);
+  std::mutex mutex;  // guards sizes.groups
   for (size_t s = 0; s < sources; ++s)
     sizes.of.emplace_back(static_cast<size_t>(order.rows_of(s).size()));
   const auto source_of = [&](const data::RowSet* file) {
@@ -81,6 +87,11 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
         const std::optional<Row> row = read(drawn, state);
         if (!row) return {};
         RowSize size = size_of(*row);
+        const size_t source = source_of(drawn.file);
+        if constexpr (requires { row->group; }) {
+          const std::lock_guard lock(mutex);
+          if (!row->group.empty()) ++sizes.groups[source][row->group];
+        }
         if constexpr (requires { key_of(*row); }) {
           size.key = key_of(*row);
           size.asked = asked_key_of(*row);
@@ -88,7 +99,7 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
           if (!tokens.empty()) size.first = tokens[0];
           if (tokens.size() > 1) size.second = tokens[1];
         }
-        sizes.of[source_of(drawn.file)][static_cast<size_t>(drawn.row)] = size;
+        sizes.of[source][static_cast<size_t>(drawn.row)] = size;
         return size.tokens;
       },
       {.max_bytes = std::numeric_limits<int64_t>::max()});

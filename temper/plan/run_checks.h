@@ -86,6 +86,8 @@ class RunChecks {
   Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
   static Finding duplicates(const Rows& train);
   static Finding overlap(const Rows& train, const Rows& eval);
+  // "data.prompts_as", "data.control_tokens" and "tools", where there is anything to say.
+  void notices(const RowSizes& sizes);
   Finding beginnings(const Rows& train) const;
   Finding balanced(const Rows& train) const;
   Finding learning_rates(int64_t planned_steps);
@@ -134,6 +136,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
     else
       list.skip("data.overlap", "data.train or data.eval cannot be read");
   }
+  if (train) notices(train->sizes);
   if (train && config.data.balance.groups())
     list.run("data.balance", [&] { return balanced(*train); });
   if (train && options.show > 0) show<Row>(*train, read);

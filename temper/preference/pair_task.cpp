@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/data/source_format.h"
 #include "temper/metrics/activity.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
@@ -111,7 +112,9 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
   steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
   for (const data::SourceSpec& source : eval_sources_)
     eval_rows_.push_back(std::make_unique<data::RowSet>(source));
-  train::check_rows(eval_rows_, all_rows().read);
+  train::check_rows(eval_rows_, [read = all_rows().read](const data::RowSet& set, int64_t row) {
+    return read(set, row).has_value();
+  });
   if (format_.unpaired) check_number_of_rows();
 }
 
@@ -145,7 +148,8 @@ ReferenceRows PairTask::all_rows(bool groups) const {
   if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   rows.read = [format](const data::RowSet& set, int64_t row) {
     bool truncated = false;
-    return data::read_preference_row(format, set.row(row), set.where(row), &truncated);
+    return data::read_preference_row(of_source(format, set), set.row(row), set.where(row),
+                                     &truncated);
   };
   return rows;
 }
@@ -261,7 +265,7 @@ void PairTask::restore(const train::TaskState& state, const std::string& where) 
 }
 
 void PairTask::before_update(int64_t step) {
-  train::warn_about_text_messages(survey_, messages_);
+  train::warn_about_notices(survey_, format_.control_tokens, messages_);
   const data::LoaderState& s = loader_.state();
   const int64_t longest = config_.data.max_length;
   if (s.truncated > 0)

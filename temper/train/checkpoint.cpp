@@ -404,6 +404,10 @@ std::string Checkpoints::begin_of(const std::string& directory) {
   }
 }
 
+bool Checkpoints::has_earlier_rules(const std::string& directory) {
+  return !read_state(directory).contains(kRowRules);
+}
+
 Json Checkpoints::verb_of(const std::string& directory) {
   return read_state(directory).value("verb", Json());
 }

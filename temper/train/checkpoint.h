@@ -82,9 +82,14 @@ class Checkpoints {
   static std::string begin_of(const std::string& directory);
   // The id of its run (run_lock.h); "" where it does not say.
   static std::string run_of(const std::string& directory);
+  // Whether its run draws and holds out rows as DataSection::earlier_rules says.
+  static bool has_earlier_rules(const std::string& directory);
   // Keys of Checkpoint::values: when the run began; the step that was evaluated last, -1 for none;
-  // the run's id.
-  static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated", *kRun = "run";
+  // the run's id; by which of its rules rows are drawn and held out (missing:
+  // DataSection::earlier_rules).
+  static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated", *kRun = "run",
+                              *kRowRules = "row_rules";
+  static constexpr int kRowRulesNow = 2;
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);

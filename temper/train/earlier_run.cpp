@@ -49,6 +49,12 @@ constexpr std::array kRunFiles{"config.yaml", "report.json", "report.html",  "me
                                "trace.json",  "tensorboard", "wandb",        "rollouts",
                                "eval_samples"};
 
+// The weight that earlier versions wrote for sources without one.
+bool is_default_weight(const std::string& change) {
+  return change.starts_with("data.") && (change.ends_with(".weight: 1.0 -> (not set)") ||
+                                         change.ends_with(".weight: 1.0 -> null"));
+}
+
 // Directories of output_dir that the run replaces.
 constexpr std::array kReplaced{"final", "critic", "checkpoints"};
 
@@ -76,7 +82,8 @@ std::string changed_settings(RunConfig& config) {
   for (const std::string& change : changed_keys(before, now))
     if (!change.starts_with("resume:") && !change.starts_with("defaulted") &&
         !(same_device && change.starts_with("model.device:")) &&
-        !(same_backend && change.starts_with("model.backend:")) && !is_new_key(config, change))
+        !(same_backend && change.starts_with("model.backend:")) && !is_new_key(config, change) &&
+        !is_default_weight(change))
       changes += (changes.empty() ? "" : ", ") + change;
   return changes;
 }

@@ -4,15 +4,21 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/data/loader.h"
 
 namespace temper::train {
 
 void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
-                const std::function<void(const data::RowSet& set, int64_t row)>& read) {
+                const std::function<bool(const data::RowSet& set, int64_t row)>& read) {
   constexpr int64_t kMost = 4096;  // rows of each set: about a second
-  for (const auto& set : sets)
-    for (int64_t r = 0; r < std::min(set->size(), kMost); ++r) read(*set, r);
+  for (const auto& set : sets) {
+    bool any = false;
+    for (int64_t r = 0; r < set->size() && (r < kMost || !any); ++r)
+      if (read(*set, r)) any = true;
+    check<DataError>(any, set->path(), data::kAllLeftOut);
+  }
 }
 
 EvaluationSums::EvaluationSums(std::vector<std::string> set_names) : names_(std::move(set_names)) {}

@@ -16,10 +16,11 @@
 
 namespace temper::train {
 
-// Reads the first rows of every set, so that a wrong one ends a run before it costs time. Throws
-// the exceptions of `read`.
+// Reads the first rows of every set, so that a wrong one ends a run before it costs time, and as
+// many as it takes to find one that is given. Throws the exceptions of `read`, which says whether
+// the row is, and DataError where none is.
 void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
-                const std::function<void(const data::RowSet& set, int64_t row)>& read);
+                const std::function<bool(const data::RowSet& set, int64_t row)>& read);
 
 class EvaluationSums {
  public:

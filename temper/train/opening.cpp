@@ -59,6 +59,8 @@ class Opening : public Hook {
 
   void on_begin(RunDirectory& directory) override {
     directory.note(model_);
+    if (const std::string rules = about_earlier_rules(config_.data); !rules.empty())
+      directory.note(rules);
     const int64_t steps = config_.train.max_steps.value_or(task_.planned_steps());
     const std::string work = task_.work();
     directory.note(count(steps, "step") + (work.empty() ? "" : ": " + work) + "; output in " +

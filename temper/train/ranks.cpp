@@ -88,13 +88,20 @@ void check_all_same(dist::World& world, const Inputs& what) {
 
 // Hosts may be in different time zones, and a run may begin at midnight.
 void agree_on_begin(RunConfig& config, dist::World& world) {
-  constexpr const char* kName = "when the run began";
-  if (world.rank() == 0) config.data.begun = begin_of_run(config);
+  constexpr const char *kName = "when the run began", *kRules = "rules of the run's rows";
+  if (world.rank() == 0) {
+    config.data.begun = begin_of_run(config);
+    config.data.earlier_rules = has_earlier_rules(config);
+  }
   if (world.size() == 1) return;
-  if (world.rank() == 0)
+  if (world.rank() == 0) {
     world.tell(kName, config.data.begun);
-  else
+    world.tell(kRules, config.data.earlier_rules ? "earlier" : "now");
+  } else {
     config.data.begun = world.ask(kName, "rank 0 did not say when the run began");
+    config.data.earlier_rules =
+        world.ask(kRules, "rank 0 did not say how the run draws its rows") == "earlier";
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
 
 namespace temper::train {
 namespace {
@@ -41,9 +40,16 @@ void check_rows_train(const RunConfig& config, const data::LoaderState& rows, in
                    why.empty() ? "" : "; of the last ones: ", why);
 }
 
-void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages) {
-  if (survey.text_messages > 0)
-    messages.warn_once("text messages", data::text_messages_warning(survey.text_messages));
+void warn_about_notices(const data::RowSurvey& survey, data::ControlTokens how,
+                        Messages& messages) {
+  const data::RowNotices& n = survey.notices;
+  const auto warn = [&](const char* what, const std::string& text) {
+    if (!text.empty()) messages.warn_once(what, text);
+  };
+  warn("text messages", n.about_text_messages());
+  warn("text prompts", n.about_text_prompts());
+  warn("unwritten tools", n.about_tools());
+  if (how == data::ControlTokens::kParse) warn("control tokens", n.about_control_tokens(how));
 }
 
 std::vector<std::pair<std::string, std::string>> row_summary(

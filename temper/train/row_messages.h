@@ -22,8 +22,8 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
 void check_rows_train(const RunConfig& config, const data::LoaderState& rows, int64_t all_rows,
                       bool last, const std::string& why);
 
-// Warns, once a run, about prompts that are messages as JSON text (data::has_text_messages).
-void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages);
+// Warns, each once a run, of what the survey noticed about rows (data::RowNotices).
+void warn_about_notices(const data::RowSurvey& survey, data::ControlTokens how, Messages& messages);
 
 // Lines of the report.
 std::vector<std::pair<std::string, std::string>> row_summary(

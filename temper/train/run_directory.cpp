@@ -360,6 +360,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole["planned_steps"] = steps_;
   whole[kBackend] = ops::cpu_backend().name();
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
+  if (!config_.data.earlier_rules) whole[Checkpoints::kRowRules] = Checkpoints::kRowRulesNow;
   if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();
   if (lock_) whole[Checkpoints::kRun] = lock_->run_id();

@@ -45,13 +45,27 @@ std::string checkpoint_of(const RunConfig& config) {
   return all.empty() ? "none" : fs::path(all.front()).filename().string();
 }
 
+// The checkpoints from which the run may go on, in the order in which they are tried.
+std::vector<std::string> resumed_from(const RunConfig& config) {
+  if (config.resume == "never") return {};
+  if (config.resume == "auto") return Checkpoints(config.output_dir, 1).all();
+  return {config.resume};
+}
+
 }  // namespace
 
+bool has_earlier_rules(const RunConfig& config) {
+  for (const std::string& directory : resumed_from(config)) {
+    try {
+      if (!Checkpoints::is_set_aside(directory)) return Checkpoints::has_earlier_rules(directory);
+    } catch (const DataError&) {  // damaged: the run goes on from one before
+    }
+  }
+  return false;
+}
+
 std::string begin_of_run(const RunConfig& config) {
-  std::vector<std::string> from{config.resume};
-  if (config.resume == "never") from = {};
-  if (config.resume == "auto") from = Checkpoints(config.output_dir, 1).all();
-  for (const std::string& directory : from) {
+  for (const std::string& directory : resumed_from(config)) {
     try {
       const std::string begun = Checkpoints::begin_of(directory);
       if (!begun.empty()) return begun;

@@ -23,5 +23,7 @@ std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, b
 // When the run was first started, in local time as template_date.h writes it: as recorded by the
 // checkpoint that the run resumes from, or else now.
 std::string begin_of_run(const RunConfig& config);
+// Whether the run goes on from a checkpoint of a version with DataSection::earlier_rules.
+bool has_earlier_rules(const RunConfig& config);
 
 }  // namespace temper::train

@@ -97,7 +97,7 @@ std::vector<MetricInfo> SftTask::metrics() const {
 void SftTask::before_update(int64_t step) {
   const data::LoaderState& s = loader_.state();
   warn_about_rows(s, config_.data.max_length, format_, messages_);
-  warn_about_text_messages(survey_, messages_);
+  warn_about_notices(survey_, format_.control_tokens, messages_);
   if (needs_labels_)
     check_rows_train(config_, s, loader_.order().rows(),
                      step == config_.train.max_steps.value_or(steps_), rows_[0].untrained);

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/data/source_format.h"
 #include "temper/metrics/activity.h"
 #include "temper/train/loss.h"
 
@@ -30,10 +31,15 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }
 
-void SftEvaluation::check_rows() const {
+std::optional<data::SftRow> SftEvaluation::read_row(const data::RowSet& set, int64_t row) const {
+  bool truncated = false;
+  return data::read_sft_row(of_source(format_, set), set.row(row), set.where(row), &truncated);
+}
+
+void SftEvaluation::check_rows(const Read& read) const {
+  if (read) return train::check_rows(sets_, read);
   train::check_rows(sets_, [this](const data::RowSet& set, int64_t row) {
-    bool truncated = false;
-    data::read_sft_row(format_, set.row(row), set.where(row), &truncated);
+    return read_row(set, row).has_value();
   });
 }
 
@@ -55,9 +61,7 @@ void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const
                     (rows.size() - group_.rank() + group_.size() - 1) / group_.size());
   for (int64_t r = group_.rank(); r < rows.size() && !stop(); r += group_.size()) {
     activity.advance();
-    bool truncated = false;
-    const std::optional<data::SftRow> row =
-        data::read_sft_row(format_, rows.row(r), rows.where(r), &truncated);
+    const std::optional<data::SftRow> row = read_row(rows, r);
     if (!row) continue;
     if (pass.forest->num_tokens() + row->num_computed() > config_.train.micro_batch_tokens) flush();
     pass.add(unit_of(*row), groups.size());
@@ -97,8 +101,7 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   for (const auto& set : sets_) {
     const size_t enough = samples_.size() + static_cast<size_t>(config_.train.eval_samples);
     for (int64_t r = 0; r < set->size() && samples_.size() < enough; ++r) {
-      bool truncated = false;
-      const auto row = data::read_sft_row(format_, set->row(r), set->where(r), &truncated);
+      const auto row = read_row(*set, r);
       EvalSample found = row ? eval_sample(*row) : EvalSample();
       if (!found.prompt.empty()) samples_.push_back(std::move(found));
     }

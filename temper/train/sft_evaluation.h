@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ class SftEvaluation {
   // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
   SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
 
-  // Throws DataError where one of the first rows is wrong.
-  void check_rows() const;
+  // Throws DataError where one of the first rows is wrong, or a set has none. `read`: as
+  // train::check_rows() has it; empty: rows are read with labels.
+  using Read = std::function<bool(const data::RowSet& set, int64_t row)>;
+  void check_rows(const Read& read = {}) const;
 
   // Adds the measurements of a pass over rows of one set, which may have no targets; `groups` names
   // its rows' groups.
@@ -47,6 +50,7 @@ class SftEvaluation {
   void add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                EvaluationSums& sums);
   void sample(models::CausalLM& model, int64_t step, Messages& messages);
+  std::optional<data::SftRow> read_row(const data::RowSet& set, int64_t row) const;
 
   const RunConfig& config_;
   data::SftFormat format_;

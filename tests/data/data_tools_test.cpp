@@ -483,4 +483,6 @@ TEST_CASE("a row's group is that of the row as the file has it") {
   format.groups = std::make_shared<const RowGroups>("kind", "");
   format.columns = {{"kind", "source"}};
   CHECK(group_of(format, {{"prompt", "1"}, {"source", "web"}}, "") == "web");
+  // A metric needs a name, and an empty one says that there is no group.
+  CHECK(group_of(format, {{"prompt", "1"}, {"source", ""}}, "") == "(empty)");
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/data/config.h"
 #include "temper/data/preference_row.h"
 #include "tests/data/folder.h"
 
@@ -83,8 +84,8 @@ TEST_CASE("an epoch's last rows join the step before where they are too few for 
   SftFormat format = ids_format();
   format.overlong = Overlong::kDrop;
   format.max_length = 9;
-  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 7), 1, "a"},
-                                        {folder.rows("b.jsonl", 100, 2, 12), 1, "b"}};
+  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 7), {}, "a"},
+                                        {folder.rows("b.jsonl", 100, 2, 12), {}, "b"}};
   const LoaderOptions options{
       .batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2, .smallest_batch = 2};
   Loader<SftRow> loader(sources, options, sft_reader(format));
@@ -135,6 +136,42 @@ TEST_CASE("sources are drawn by their weights, exactly") {
     loader.next();
     CHECK(loader.state().counts == std::vector<int64_t>{6 * step, 2 * step});
   }
+}
+
+TEST_CASE("weights count where they are written, equal ones too; without any, rows do") {
+  const Folder folder;
+  const std::string a = folder.rows("a.jsonl", 0, 90), b = folder.rows("b.jsonl", 100, 10);
+  const auto drawn = [&](std::optional<double> of_a, std::optional<double> of_b) {
+    Loader<SftRow> loader({{a, of_a, "a"}, {b, of_b, "b"}}, {.batch_size = 100},
+                          sft_reader(ids_format()));
+    loader.next();
+    return loader.state().counts;
+  };
+  CHECK(drawn({}, {}) == std::vector<int64_t>{90, 10});
+  CHECK(drawn(0.5, 0.5) == std::vector<int64_t>{50, 50});
+  CHECK(drawn(1, 1) == std::vector<int64_t>{50, 50});
+  CHECK(drawn(3, {}) == std::vector<int64_t>{75, 25});  // one without a weight has 1
+  // A run that an earlier version began goes on as it did.
+  DataSection section;
+  section.train = {{.path = a, .weight = 0.5}, {.path = b, .weight = 0.5}};
+  CHECK(training_sources(section, 1)[0].weight == 0.5);
+  section.earlier_rules = true;
+  CHECK_FALSE(training_sources(section, 1)[0].weight);
+  CHECK(about_earlier_rules(section).find("in proportion to their rows") != std::string::npos);
+  section.train[1].weight = 0.25;
+  CHECK(training_sources(section, 1)[1].weight == 0.25);
+  CHECK(about_earlier_rules(section).empty());
+}
+
+TEST_CASE("sources of one name are told apart") {
+  const Folder folder;
+  const RowOrder order({{folder.rows("a.jsonl", 0, 3), {}, "x"},
+                        {folder.rows("b.jsonl", 0, 3), {}, "x"},
+                        {folder.rows("c.jsonl", 0, 3), {}, "x-2"}},
+                       {});
+  CHECK(order.sources()[0].name == "x");
+  CHECK(order.sources()[1].name == "x-2");
+  CHECK(order.sources()[2].name == "x-2-2");
 }
 
 TEST_CASE("overlong rows are cut, left out or refused, and counted") {

@@ -8,6 +8,9 @@
 #include "temper/base/error.h"
 #include "temper/data/config.h"
 #include "temper/data/loader.h"
+#include "temper/data/row_split.h"
+#include "temper/data/row_texts.h"
+#include "temper/data/source_format.h"
 #include "tests/data/folder.h"
 
 using namespace temper;
@@ -113,7 +116,7 @@ TEST_CASE("a limit takes the first rows, over files too") {
   CHECK(ids(6) == std::vector<int>{0, 1, 2, 10, 11, 12});
 }
 
-TEST_CASE("rows that are held out are the others, by text and seed alone") {
+TEST_CASE("rows that are held out are the others, by prompt and seed alone") {
   const Folder folder;
   const std::string path = folder.rows("a.jsonl", 0, 200);
   const auto part = [&](const std::string& file, double fraction, uint64_t seed, bool held_out) {
@@ -143,6 +146,66 @@ TEST_CASE("rows that are held out are the others, by text and seed alone") {
   CHECK(again == held);
 }
 
+TEST_CASE("rows of the same prompt are in the same part, as data split has them") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += R"({"q": {"text": "What is  )" + std::to_string(i % 20) + R"(?"}, "completion": ")" +
+            std::to_string(i) + "\"}\n";
+  const std::string path = folder.write("p.jsonl", text);
+  DataSection section;
+  section.train = {{.path = path}};
+  section.columns = {{"prompt", "q.text"}};
+  section.validation_fraction = 0.1;
+  const auto numbers = [](const SourceSpec& spec) {
+    const RowSet rows(spec);
+    std::vector<int> out;
+    for (int64_t i = 0; i < rows.size(); ++i)
+      out.push_back(std::stoi(rows.row(i)["completion"].get<std::string>()));
+    return out;
+  };
+  const std::vector<int> training = numbers(training_sources(section, 4)[0]),
+                         held = numbers(evaluation_sources(section, 4)[0]);
+  CHECK(held.size() == 10);
+  CHECK(training.size() == 90);
+  for (const int a : held)
+    for (const int b : training) CHECK(a % 20 != b % 20);
+  std::vector<RowHash> hashes;
+  for (int i = 0; i < 100; ++i)
+    hashes.push_back(hash_of_text("What is " + std::to_string(i % 20) + "?", 4));
+  const std::vector<uint8_t> side = split_by_hash(hashes, {0.9, 0.1});
+  for (int i = 0; i < 100; ++i)
+    CHECK((std::count(held.begin(), held.end(), i) == 1) == (side[static_cast<size_t>(i)] == 1));
+  // A run that an earlier version began goes on with the split by lines that it had.
+  section.earlier_rules = true;
+  const std::vector<int> lines = numbers(evaluation_sources(section, 4)[0]);
+  CHECK(lines.size() == 10);
+  CHECK(lines != held);
+  CHECK(about_earlier_rules(section).find("by their lines") != std::string::npos);
+  section.validation_fraction = 0;
+  CHECK(about_earlier_rules(section).empty());
+}
+
+TEST_CASE("sources have columns and a format of their own") {
+  const Folder folder;
+  DataSection section;
+  section.columns = {{"text", "body"}};
+  section.format = RowFormat::kMessages;
+  section.train = {{.path = folder.write("a.jsonl", "{\"body\": \"x\"}\n")},
+                   {.path = folder.write("b.jsonl", "{\"other\": \"y\"}\n"),
+                    .columns = {{"text", "other"}},
+                    .format = RowFormat::kAlpaca}};
+  const auto specs = training_sources(section, 1);
+  TextFormat format;
+  section.apply_to(format);
+  const RowSet a(specs[0]), b(specs[1]);
+  CHECK(of_source(format, a).columns == section.columns);
+  CHECK(of_source(format, a).format == RowFormat::kMessages);
+  CHECK(of_source(format, b).columns == section.train[1].columns);
+  CHECK(of_source(format, b).format == RowFormat::kAlpaca);
+  CHECK(of_source(format, RowSet({.path = folder.path + "/a.jsonl"})).columns == section.columns);
+}
+
 TEST_CASE("rows of the same text are in the same part") {
   const Folder folder;
   std::string text;
@@ -151,8 +214,8 @@ TEST_CASE("rows of the same text are in the same part") {
   const HeldOut share{.fraction = 0.15, .seed = 1};
   const auto held = ids_of(RowSet({.path = path, .held_out = share, .only_held_out = true}));
   const auto training = ids_of(RowSet({.path = path, .held_out = share}));
-  CHECK(held.size() == 20);
-  CHECK(training.size() == 80);
+  CHECK(held.size() == 10);
+  CHECK(training.size() == 90);
   for (const int id : held) CHECK(std::count(training.begin(), training.end(), id) == 0);
   const std::string same =
       folder.write("same.jsonl", "{\"input_ids\": [1]}\n{\"input_ids\": [1]}\n");

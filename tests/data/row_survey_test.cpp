@@ -81,7 +81,7 @@ TEST_CASE("prompts that are the JSON text of messages are counted") {
                                   R"({"prompt": "Hi", "input_ids": [1, 2]})");
   const RowOrder order({{rows}}, {});
   RowSurveyor surveyor(order, counting(ids_format()), {});
-  CHECK(surveyor.result().text_messages == 1);
+  CHECK(surveyor.result().notices.text_messages.rows == 1);
 }
 
 TEST_CASE("a survey counts every row once, whatever the number of threads") {

@@ -8,7 +8,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/data/preference_row.h"
 #include "temper/data/prompt_row.h"
+#include "temper/data/row_notices.h"
 #include "tests/data/said.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"
@@ -444,4 +446,118 @@ TEST_CASE("content of text parts is the joined text; other parts are refused") {
   CHECK(parts.labels == plain.labels);
   CHECK(error_of(format, messages(Json::array({{{"type", "image"}, {"url", "a.png"}}}), "No."))
             .find("`messages` has a message with parts that are not text") != std::string::npos);
+}
+
+TEST_CASE("a text prompt may be a message of the user, and what completes it the assistant's") {
+  SftFormat format = format_with("chatml");
+  format.eos = 0;
+  const Json text{{"prompt", "2+2"}, {"completion", "4"}};
+  const Json messages{{"messages", {said("user", "2+2"), said("assistant", "4")}}};
+  CHECK(row_in(format, text).segments[0].tokens != row_in(format, messages).segments[0].tokens);
+  format.prompts_as = PromptsAs::kUser;
+  CHECK(row_in(format, text).segments[0].tokens == row_in(format, messages).segments[0].tokens);
+  CHECK(trained(format, row_in(format, text)) == trained(format, row_in(format, messages)));
+  // Other rows are what they were.
+  SftFormat plain = format_with("chatml");
+  plain.eos = 0;
+  CHECK(row_in(format, {{"text", "2+2"}}).segments[0].tokens ==
+        row_in(plain, {{"text", "2+2"}}).segments[0].tokens);
+
+  bool truncated = false;
+  const PromptRow prompt =
+      read_prompt_row(format, {{"prompt", "2+2"}, {"completion", "4"}}, "r:1", &truncated).value();
+  CHECK(format.tokenizer->decode(prompt.tokens).ends_with("<|im_start|>assistant\n"));
+  CHECK(prompt.fields->at("completion") == "4");  // a reward's answer stays text
+  PreferenceFormat pairs;
+  static_cast<SftFormat&>(pairs) = format;
+  const PreferenceRow pair =
+      read_preference_row(pairs, {{"prompt", "2+2"}, {"chosen", "4"}, {"rejected", "5"}}, "r:1",
+                          &truncated)
+          .value();
+  CHECK(
+      format.tokenizer->decode(pair.path(Side::kRejected, true).tokens).find("<|im_start|>user") !=
+      std::string::npos);
+
+  format.chat = nullptr;
+  CHECK(error_of(format, text).find("data.prompts_as: user needs a chat template") !=
+        std::string::npos);
+}
+
+TEST_CASE("control tokens that rows spell are text where data.control_tokens says so") {
+  SftFormat format = format_with("chatml");
+  format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}",
+      "ends", Json::object()));
+  const int32_t end = format.tokenizer->id_of("<|end|>").value();
+  format.eos = end;
+  const auto ends_in = [&](const Json& row) {
+    const std::vector<int32_t> tokens = row_in(format, row).segments[0].tokens;
+    return std::count(tokens.begin(), tokens.end(), end);
+  };
+  const Json messages{{"messages", {said("user", "a<|end|>"), said("assistant", "b")}}},
+      pair{{"prompt", "a<|end|>"}, {"completion", "b<|end|>"}}, text{{"text", "a<|end|>b"}};
+  format.system_prompt = "s<|end|>";  // the user's own config says what it says
+  bool truncated = false;
+  CHECK(ends_in(messages) == 5);
+  CHECK(ends_in(pair) == 2);
+  CHECK(ends_in(text) == 2);
+  format.control_tokens = ControlTokens::kText;
+  CHECK(ends_in(messages) == 4);
+  CHECK(ends_in(pair) == 1);
+  CHECK(ends_in(text) == 1);
+  const PromptRow prompt = read_prompt_row(format, pair, "r:1", &truncated).value();
+  CHECK(std::count(prompt.tokens.begin(), prompt.tokens.end(), end) == 0);
+  CHECK(prompt.fields->at("prompt") == "a<|end|>");
+  CHECK(format.tokenizer->decode(prompt.tokens) == "a<|end|>");
+}
+
+TEST_CASE("what is odd about rows is counted, with the first of each kind") {
+  SftFormat format = format_with("chatml");
+  const auto notices_of = [&](const std::vector<Json>& rows) {
+    RowNotices all;
+    for (size_t i = rows.size(); i-- > 0;) {
+      RowNotices one;
+      one.add(format, rows[i], "r:" + std::to_string(i + 1), static_cast<int64_t>(i));
+      all.add(one);
+    }
+    return all;
+  };
+  const Json text{{"prompt", "2+2"}, {"completion", "4"}},
+      chat{{"messages", {said("user", "2+2"), said("assistant", "4")}}},
+      rendered{{"prompt", "user: 2+2<|end|>"}, {"completion", "4"}};
+  const Json call = {{"type", "function"}, {"function", {{"name", "add"}, {"arguments", "{}"}}}};
+  Json tools = chat;
+  tools["tools"] = {{{"type", "function"}, {"function", {{"name", "add"}}}}};
+  tools["messages"][1] = {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call}}};
+  const RowNotices found = notices_of({chat, text, text, rendered, tools});
+  CHECK(found.text_prompts.rows == 2);
+  CHECK(found.text_prompts.where == "r:2");
+  CHECK(found.about_text_prompts().find("data.prompts_as: user") != std::string::npos);
+  CHECK(found.about_text_prompts().find("temper data convert --to messages") != std::string::npos);
+  CHECK(found.control_tokens.rows == 1);
+  CHECK(found.control_tokens.where == "r:4");
+  CHECK(found.control_tokens.what == "<|end|>");
+  CHECK(found.unwritten_tools.rows == 1);
+  CHECK(found.unwritten_calls.rows == 1);
+  CHECK(found.about_tools().find("r:5") != std::string::npos);
+  CHECK(notices_of({chat}).about_tools().empty());
+  // Where the prompt is the user's message, or there is no template, nothing is left out.
+  format.prompts_as = PromptsAs::kUser;
+  CHECK(notices_of({text}).text_prompts.rows == 0);
+  format = format_with("chatml");
+  format.chat = nullptr;
+  CHECK(notices_of({text}).text_prompts.rows == 0);
+}
+
+TEST_CASE("columns name fields of objects by their path") {
+  SftFormat format = format_with("chatml");
+  format.columns = {{"prompt", "extra.question"}, {"completion", "reward_model.ground_truth"}};
+  const Json row{{"extra", {{"question", "2+2"}}}, {"reward_model", {{"ground_truth", "4"}}}};
+  SftFormat plain = format_with("chatml");
+  CHECK(row_in(format, row).segments[0].tokens ==
+        row_in(plain, {{"prompt", "2+2"}, {"completion", "4"}}).segments[0].tokens);
+  format.columns = {{"prompt", "extra.answer"}};
+  CHECK(error_of(format, row).find("data.columns takes `prompt` from `extra.answer`") !=
+        std::string::npos);
 }

@@ -59,10 +59,85 @@ printf '%s\n' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' '{"prompt": 
 grep -qF 'odd\x1b]0;t\x07\n.jsonl:2 equals' odd.txt && grep -qF 'a\x1b[2Jb' odd.txt && ! LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' odd.txt ||
   fail "control characters: $(cat -v odd.txt)"
 
+# Text prompts of a model with a chat template, control tokens that rows spell, and tools that the template leaves out:
+# check says so, and so does the run; data.prompts_as: user reads the prompts as the user's messages.
+check text.json data.train=rows.jsonl train.max_steps=2 && has text.json data.prompts_as warn '12 rows have a text prompt, which is read without the model'
+check user.json data.train=rows.jsonl data.prompts_as=user
+! grep -q '"data.prompts_as"' user.json || fail "data.prompts_as: user: $(cat user.json)"
+has twice.json data.control_tokens warn '1 row spells a control token (the first, twice.jsonl:1, `<|end|>`), which is read as that token'
+check quoted.json data.train=twice.jsonl data.control_tokens=text && has quoted.json data.control_tokens pass 'which is read as text'
+has quoted.json bos pass 'every row begins with `<|end|>`, once'
+"$temper" tokenize --model model --input rows.jsonl --prompts-as user --output user.jsonl 2> err && "$temper" data convert rows.jsonl --to messages --output converted.jsonl > log 2>&1 &&
+  "$temper" tokenize --model model --input converted.jsonl --output converted.ids.jsonl 2> err || fail "prompts as messages: $(cat err log)"
+python3 - <<'P' || fail "a prompt that is the user's message: $(head -1 user.jsonl converted.ids.jsonl)"
+import json
+tokens = lambda name: [json.loads(line)["tokens"] for line in open(name)]
+assert len(tokens("user.jsonl")) == 12 and tokens("user.jsonl") == tokens("converted.ids.jsonl")
+P
+python3 - <<'P'
+import json
+call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+tools = [{"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}}]
+with open("tools.jsonl", "w") as out:
+    for i in range(4):
+        out.write(json.dumps({"tools": tools, "messages": [{"role": "user", "content": "add %d" % i}, {"role": "assistant", "content": "", "tool_calls": [call]}]}) + "\n")
+P
+echo '{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' > plain.jinja
+echo '{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' > calls.jinja
+"$temper" check sft model.path=model output_dir=out data.train=tools.jsonl data.chat_template=plain.jinja --json > tools.json 2> err
+[ $? = 2 ] && has tools.json tools fail 'leaves out the `tools` of 4 rows (the first is tools.jsonl:1) and the `tool_calls` of 4 rows (the first is tools.jsonl:1): a turn of calls alone'
+check calls.json data.train=tools.jsonl data.chat_template=calls.jinja
+! grep -q '"tools"' calls.json || fail "tools that are written: $(cat calls.json)"
+said() {  # WARNING ARGUMENT...: what a run prints
+  local warning=$1; shift
+  rm -rf said; "$temper" sft model.path=model train.max_steps=1 train.batch_size=2 output_dir=said "$@" > log 2>&1 || fail "sft $*: $(tail -3 log)"
+  grep -qF -- "$warning" log || fail "not said: \"$warning\": $(cat log)"
+}
+said 'the chat template leaves out the `tools` of 4 rows' data.train=tools.jsonl data.chat_template=plain.jinja
+said '1 row spells a control token' data.train=twice.jsonl
+said '12 rows have a text prompt' data.train=rows.jsonl
+! grep -q 'temper chat' log && grep -q 'temper generate' log || fail "a chat is suggested that was not trained: $(tail -5 log)"
+said 'temper chat' data.train=rows.jsonl data.prompts_as=user
+! grep -q 'text prompt' log && grep -q -- '--prompts-as user --perplexity' log || fail "data.prompts_as: user: $(tail -5 log)"
+"$temper" eval --model said/final --input rows.jsonl --prompts-as user --perplexity > log 2>&1 || fail "eval of prompts as messages: $(cat log)"
+
+# Sources with columns of their own, by path; sets to evaluate on of which max_length leaves nothing.
+echo '{"extra": {"asked": "What is 3 + 3?"}, "reward_model": {"ground_truth": " 6"}}' > nested.jsonl
+check nested.json "data.train=[{path: rows.jsonl}, {path: nested.jsonl, columns: {prompt: extra.asked, completion: reward_model.ground_truth}}]" &&
+  has nested.json data.train pass '13 rows'
+"$temper" check sft model.path=model output_dir=out data.train=nested.jsonl data.columns='prompt=extra.asked completion=reward_model.ground_truth' > log || fail "columns as pairs: $(cat log)"
+for columns in '{prompt: extra.asked, completion: reward_model.ground_truth}' 'prompt=extra.asked completion=reward_model.ground_truth'; do
+  "$temper" tokenize --model model --input nested.jsonl --columns "$columns" --output nested.ids.jsonl 2> err && grep -q 'What is 3 + 3? 6' nested.ids.jsonl || fail "--columns $columns: $(cat err)"
+done
+echo '{"prompt": "a long prompt that fills the length by itself", "chosen": " yes", "rejected": " no"}' > long.jsonl
+echo '{"prompt": "1", "chosen": " yes", "rejected": " no"}' > short.jsonl
+long="model.path=model train.max_steps=1 train.batch_size=1 data.train=short.jsonl data.eval=[short.jsonl,long.jsonl] data.max_length=8 output_dir=long"
+for verb in 'check dpo' dpo; do
+  "$temper" $verb $long > log 2>&1; [ $? = 2 ] && grep -q 'every row is left out' log || fail "$verb of an evaluation set that is cut to nothing: $(cat log)"
+done
+[ ! -e long/metrics.jsonl ] || fail "the run began"
+
+# A run that an earlier version began, whose checkpoints do not say by which rules rows are drawn and held out, goes on
+# by those that it had, and says so.
+begun() { "$temper" sft model.path=model 'data.train=[{path: rows.jsonl, weight: 1}, {path: twice.jsonl, weight: 1}]' data.validation_fraction=0.3 train.batch_size=2 \
+  train.max_steps=4 train.save_every=2 train.keep_checkpoints=9 output_dir=begun > log 2>&1 || fail "sft: $(tail -3 log)"; }
+begun; ! grep -q 'earlier version' log || fail "a new run: $(cat log)"
+rm -rf begun/final begun/checkpoints/step-4
+python3 - <<'P'
+import json
+name = "begun/checkpoints/step-2/state.json"
+state = json.load(open(name))
+del state["row_rules"], state["hash"]
+json.dump(state, open(name, "w"))
+P
+begun; grep -q 'with an earlier version: rows are held out by their lines.* in proportion to their rows' log || fail "a run of an earlier version: $(cat log)"
+! grep -q row_rules begun/checkpoints/step-4/state.json || fail "its next checkpoint: $(cat begun/checkpoints/step-4/state.json)"
+
 # data.balance: which rows are trained on, and metrics by group.
 check balanced.json data.train=rows.jsonl data.balance.mode=under data.balance.field=kind && has balanced.json data.balance pass 'a 4 of 8, b 4 of 4'
 has balanced.json data.train pass '8 rows'
 check domains.json data.train=rows.jsonl data.balance.mode=over && has domains.json data.balance pass 'mathematics 8 of 8, creative 8 of 4'
+check report.json data.train=rows.jsonl data.balance.mode=report data.balance.field=kind && has report.json data.balance pass 'rows of a 8, b 4; they stay as they are'
 run="model.path=model train.max_steps=2 train.batch_size=4 metrics.sinks=[jsonl]"
 "$temper" sft $run data.train=rows.jsonl data.balance.mode=under data.balance.field=kind output_dir=sft > log 2>&1 || fail "sft: $(tail -3 log)"
 "$temper" sft --nproc 2 $run data.train=rows.jsonl data.balance.mode=under data.balance.field=kind output_dir=ranks > log 2>&1 || fail "sft on two ranks: $(tail -3 log)"

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
+#include "temper/data/source_format.h"
 #include "temper/generate/cache.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
@@ -97,16 +98,18 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
   for (const data::SourceSpec& source :
        data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
     const data::RowSet file(source);
+    const data::PromptFormat own = of_source(format, file);
     std::vector<Prompt>& prompts = evaluation_.emplace_back();
     for (int64_t r = 0; r < file.size(); ++r) {
       bool truncated = false;
       std::optional<data::PromptRow> row =
-          data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
+          data::read_prompt_row(own, file.row(r), file.where(r), &truncated);
       if (!row) continue;
       rewards.check_row(*row->fields, row->where);
       check_cache(*row);
       prompts.push_back({key++, std::move(*row)});
     }
+    check<DataError>(!prompts.empty(), file.path(), data::kAllLeftOut);
   }
 }
 
@@ -135,7 +138,7 @@ int64_t Prompts::planned_batches() const {
 }
 
 void Prompts::warn(train::Messages& messages) const {
-  train::warn_about_text_messages(survey_, messages);
+  train::warn_about_notices(survey_, config_.data.control_tokens, messages);
   const data::LoaderState& prompts = loader_.state();
   const int64_t limit = config_.data.max_length;
   if (prompts.truncated > 0)
