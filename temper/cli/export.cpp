@@ -4,12 +4,11 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/cli/export_probe.h"
 #include "temper/cli/work.h"
 #include "temper/cli/written_dtype.h"
-#include "temper/generate/score.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapter.h"
 #include "temper/models/config.h"
@@ -35,7 +34,8 @@ class Export : public Command {
   void run_gguf(at::ScalarType type) const;
   models::Storage merged_into() const;
   template <class Head>
-  void print_drift(const std::vector<float>& merged) const;
+  void print_drift(const Probe& merged) const;
+  void check_probe(const Probe& before, const Probe& after) const;
 
   std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
   std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
@@ -88,19 +88,6 @@ void check_written(const std::vector<std::pair<std::string, TensorView>>& tensor
   }
 }
 
-std::vector<int32_t> probe_tokens(int64_t vocabulary) {
-  std::vector<int32_t> probe;
-  for (int32_t i = 0; i < 32; ++i)
-    probe.push_back(static_cast<int32_t>((i * 2654435761u) % static_cast<uint32_t>(vocabulary)));
-  return probe;
-}
-
-float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  float difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
-  return difference;
-}
-
 // Language models: numbers to compare are log-probabilities of a probe.
 struct VocabularyHead {
   static constexpr models::HeadKind kKind = models::HeadKind::kVocabulary;
@@ -109,10 +96,7 @@ struct VocabularyHead {
                    const models::Storage& kept) {
     return models::stream_model(directory, adapter, kept);
   }
-  static std::vector<float> numbers(models::CausalLM& model) {
-    const nn::TransientPanels packs_into_scratch;
-    return generate::score(model, {{probe_tokens(model.vocab_size), 1}})[0].logprobs;
-  }
+  static Probe numbers(models::CausalLM& model) { return probe_of(model); }
 };
 
 // Reward models, as `temper reward` leaves them: the scalar of each of the probe's tokens.
@@ -123,16 +107,7 @@ struct ScalarHead {
                    const models::Storage& kept) {
     return models::stream_scalar_model(directory, adapter, kept);
   }
-  static std::vector<float> numbers(models::ScalarModel& model) {
-    const nn::TransientPanels packs_into_scratch;
-    const at::NoGradGuard no_grad;
-    auto forest = std::make_shared<Forest>();
-    forest->add_root(probe_tokens(model.config().vocab_size));
-    std::vector<int64_t> rows(static_cast<size_t>(forest->num_tokens()));
-    std::iota(rows.begin(), rows.end(), 0);
-    const at::Tensor values = model.values(model.forward({.forest = forest}), rows);
-    return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
-  }
+  static Probe numbers(models::ScalarModel& model) { return probe_of(model); }
 };
 
 // The weights to merge into: the original ones, or as --storage says; where an adapter was trained
@@ -144,7 +119,7 @@ models::Storage Export::merged_into() const {
 
 // What quantization makes of the model: `merged` are its numbers before anything is written.
 template <class Head>
-void Export::print_drift(const std::vector<float>& merged) const {
+void Export::print_drift(const Probe& merged) const {
   const auto print = [&](const std::string& what, const models::Storage& other,
                          const std::string& hint) {
     std::cout << Head::kNumbers << " of a probe, against " << what << ": at most "
@@ -157,6 +132,15 @@ void Export::print_drift(const std::vector<float>& merged) const {
     print("training, on " + trained->storage + " weights",
           kept_as(trained->dtype, trained->storage),
           "; --storage " + trained->storage + " merges into the quantized weights");
+}
+
+// What is merged and written as it is computed with gives the same numbers.
+void Export::check_probe(const Probe& before, const Probe& after) const {
+  if (dtype != "float32" || !storage.empty()) return;
+  check(are_of_one_model(before, after), output, ": a probe of the exported model is up to ",
+        largest_difference(before, after), " away from that of ", model_dir,
+        adapter.empty() ? "" : " with the adapter " + adapter, ", expected at most ", kSameModel,
+        "; it is another model, and has no config.json; please report this");
 }
 
 // The directories of a path, made where they are not there. Of those that were made the empty ones
@@ -184,7 +168,7 @@ class MadeDirectories {
 template <class Head>
 void Export::run_hf(at::ScalarType type) const {
   auto source = Head::load(model_dir, adapter, merged_into());
-  const std::vector<float> before = Head::numbers(*source.model);
+  const Probe before = Head::numbers(*source.model);
   const bool untied = models::adapts_tied_head(*source.model);
   const auto tensors = source.weights->merged_tensors(type);
   const MadeDirectories made(output);
@@ -194,7 +178,13 @@ void Export::run_hf(at::ScalarType type) const {
   check_written(tensors, output);
   source.weights.reset();
   source.model.reset();
-  const std::vector<float> after = Head::numbers(*Head::load(output, "", {}).model);
+  const Probe after = Head::numbers(*Head::load(output, "", {}).model);
+  try {
+    check_probe(before, after);
+  } catch (const RunError&) {
+    std::filesystem::remove(output + "/config.json");  // it is no model
+    throw;
+  }
   std::cout << output << ": " << dtype << Head::kWhat << ", read back equal; " << Head::kNumbers
             << " of a probe differ from those before merging and writing by at most "
             << largest_difference(before, after) << "\n";
@@ -207,19 +197,29 @@ void Export::run_gguf(at::ScalarType type) const {
                      "--format gguf: ", adapter.empty() ? model_dir : adapter,
                      " is a reward model, and llama.cpp has no form for its scalar head; export "
                      "it with --format hf");
-  const models::GgufHeader header = models::gguf_header(model_dir, type, adapter);
-  for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
+  models::GgufHeader header = models::gguf_header(model_dir, type, adapter);
   auto source = VocabularyHead::load(model_dir, adapter, merged_into());
-  check<ConfigError>(!models::adapts_tied_head(*source.model), "--format gguf: the adapter ",
-                     adapter,
-                     " is on lm_head, and the model's head is tied to its embeddings; export it "
-                     "with --format hf, then the result as gguf");
-  const std::vector<float> before = VocabularyHead::numbers(*source.model);
+  const bool untied = models::adapts_tied_head(*source.model);
+  if (untied) header = models::gguf_header(model_dir, type, adapter, untied);
+  for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
+  const Probe before = VocabularyHead::numbers(*source.model);
+  models::StreamedModel<models::CausalLM> merged;
+  std::string probed;
+  if (!adapter.empty()) {
+    merged = models::stream_merged(model_dir, *source.weights, untied);
+    const Probe after = VocabularyHead::numbers(*merged.model);
+    check_probe(before, after);
+    probed = str("; log-probabilities of a probe differ from those before merging by at most ",
+                 largest_difference(before, after));
+  }
+  const auto& written = adapter.empty() ? source : merged;
   const MadeDirectories made(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
-  models::save_gguf(*source.model, header, path, type,
-                    [&](nn::Parameter& p) { return source.weights->merged(p); });
-  std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
+  models::save_gguf(*written.model, header, path, type,
+                    [&](nn::Parameter& p) { return written.weights->merged(p); });
+  std::cout << path << ": " << dtype << ", keys and tensors read back equal" << probed << "\n";
+  merged.weights.reset();  // which reads from the other's
+  merged.model.reset();
   source.weights.reset();
   source.model.reset();
   print_drift<VocabularyHead>(before);

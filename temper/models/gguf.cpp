@@ -7,6 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/io/gguf_tokenizer.h"
 #include "temper/models/load.h"
+#include "temper/models/save.h"
 
 namespace temper::models {
 namespace {
@@ -40,8 +41,10 @@ void compare(const GgufFile& file, const GgufHeader& header, const std::string& 
 }  // namespace
 
 GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
-                       const std::string& adapter) {
-  const HfConfig config = HfConfig::load(directory);
+                       const std::string& adapter, bool untied) {
+  const HfConfig config =
+      untied ? HfConfig::parse(written_config(directory, true), directory + "/config.json")
+             : HfConfig::load(directory);
   GgufHeader header{.form = gguf_form(config)};
   std::error_code ignored;
   const fs::path named = fs::weakly_canonical(directory, ignored);

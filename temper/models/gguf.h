@@ -23,10 +23,11 @@ struct GgufHeader {
 
 // The header for the configuration and tokenizer of `directory`, with the chat template of the
 // adapter that is merged (a directory, or empty) where that has its own; matrices will be in
-// `dtype` (float32, bfloat16 or float16). Reads no weights. Throws ConfigError or DataError that
+// `dtype` (float32, bfloat16 or float16). `untied`: the head has a weight of its own, whatever the
+// configuration says. Reads no weights. Throws ConfigError or DataError that
 // names what llama.cpp has no form for.
 GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
-                       const std::string& adapter = "");
+                       const std::string& adapter = "", bool untied = false);
 
 // The value of a parameter to be written, float32: its own, or with an adapter merged.
 using ValueOf = std::function<at::Tensor(nn::Parameter&)>;

@@ -157,17 +157,22 @@ void copy_tokenizer_files(const std::string& from, const std::string& directory)
   copy_additional_templates(from, directory);
 }
 
-void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
-                       HeadKind head, bool untied) {
-  fs::create_directories(directory);
-  const HfConfig source = HfConfig::load(files.config);
-  const std::string config_path =
-      fs::is_directory(files.config) ? files.config + "/config.json" : files.config;
-  Json config = read_json_file(config_path, size_t{64} << 20);
+Json written_config(const std::string& path, bool untied) {
+  const HfConfig source = HfConfig::load(path);
+  Json config =
+      read_json_file(fs::is_directory(path) ? path + "/config.json" : path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
   config.erase("quantization_config");  // the weights that are written are not quantized
   if (untied) config["tie_word_embeddings"] = false;
   if (untied && config.contains("tie_embedding")) config["tie_embedding"] = false;  // lfm2
+  return config;
+}
+
+void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
+                       HeadKind head, bool untied) {
+  fs::create_directories(directory);
+  const HfConfig source = HfConfig::load(files.config);
+  Json config = written_config(files.config, untied);
   set_head(config, family_of(source), head, source.multimodal());
   if (head == HeadKind::kScalar && !files.others.empty()) set_padding(config, source, files.others);
   const char* name = dtype == at::kBFloat16 ? "bfloat16"

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "temper/base/json.h"
 #include "temper/models/model.h"
 
 namespace temper::models {
@@ -24,6 +25,10 @@ struct ModelFiles {
 // What the saved model is to transformers: AutoModelForCausalLM's, or
 // AutoModelForSequenceClassification's with one label.
 enum class HeadKind { kVocabulary, kScalar };
+
+// The configuration of weights that were made of those of a model directory, or of what its
+// config.json (given alone) describes: of a multimodal model that of its text model.
+Json written_config(const std::string& path, bool untied = false);
 
 // Writes config.json with the dtype as saved and, of a multimodal checkpoint, its text_config
 // alone; copies the others. untied: the weights written have a head of their own, whatever the

@@ -11,6 +11,7 @@
 #include "temper/models/bitsandbytes.h"
 #include "temper/models/init.h"
 #include "temper/models/mxfp4.h"
+#include "temper/models/save.h"
 #include "temper/models/tensors.h"
 #include "temper/nn/unit.h"
 
@@ -140,15 +141,20 @@ class WeightStream::Here {
 WeightStream::WeightStream(Model& model, const std::string& directory, const Storage& storage,
                            const std::string& optional,
                            const std::function<void(nn::Parameter&)>& absent)
+    : WeightStream(model, open_checkpoint(directory), storage, optional, absent) {}
+
+WeightStream::WeightStream(Model& model, CheckpointTensors checkpoint, const Storage& storage,
+                           const std::string& optional,
+                           const std::function<void(nn::Parameter&)>& absent)
     : model_(model) {
-  CheckpointTensors checkpoint = open_checkpoint(directory);
+  const std::string directory = checkpoint.directory;
   check_mxfp4(checkpoint, storage);
   const bool keeps_mxfp4 = storage.blocks == ops::WeightFormat::kMxFp4;
   if (!optional.empty()) check_one_label(checkpoint);
   set_storage(model, storage);
   std::set<const nn::Parameter*> of_units;
-  model.visit(
-      {.linear = [&](const std::string&, nn::Linear& layer) { layers_[&layer.weight] = &layer; }});
+  for (const Target& t : linear_layers(model))  // a tied head's weight is the embedding's
+    if (!dynamic_cast<nn::TiedHead*>(t.layer)) layers_[&t.layer->weight] = t.layer;
   model.each_module([&](const std::string&, nn::Module& module) {
     if (!module.runs_as_unit() || module.unit()) return;
     const auto unit = std::make_shared<StreamedUnit>(*this);
@@ -215,6 +221,12 @@ at::Tensor WeightStream::merged(nn::Parameter& parameter) const {
 }
 
 NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
+  NamedTensors tensors = own_merged_tensors(dtype);
+  restore_names(model_.body(), tensors);
+  return tensors;
+}
+
+NamedTensors WeightStream::own_merged_tensors(at::ScalarType dtype) const {
   NamedTensors tensors;
   model_.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     if (is_of_adapter(name)) return;
@@ -232,7 +244,6 @@ NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
     tensors.emplace_back(name, std::move(view));
   });
   if (adapts_tied_head(model_)) tensors.push_back(merged_tied_head(dtype));
-  restore_names(model_.body(), tensors);
   return tensors;
 }
 
@@ -251,6 +262,20 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
   StreamedModel<CausalLM> out{make_model(HfConfig::load(directory)), nullptr};
   out.weights = std::make_unique<WeightStream>(*out.model, directory, storage);
   if (!adapter.empty()) out.weights->load_adapter(adapter);
+  return out;
+}
+
+StreamedModel<CausalLM> stream_merged(const std::string& directory, const WeightStream& weights,
+                                      bool untied) {
+  CheckpointTensors merged{
+      directory,
+      HfConfig::parse(written_config(directory, untied), directory + "/config.json"),
+      {},
+      {}};
+  for (auto& [name, view] : weights.own_merged_tensors(at::kFloat))
+    merged.tensors[name] = std::move(view);
+  StreamedModel<CausalLM> out{make_model(merged.config), nullptr};
+  out.weights = std::make_unique<WeightStream>(*out.model, std::move(merged), Storage());
   return out;
 }
 

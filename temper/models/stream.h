@@ -22,6 +22,10 @@ class WeightStream {
   WeightStream(Model& model, const std::string& directory, const Storage& storage,
                const std::string& optional = "",
                const std::function<void(nn::Parameter&)>& absent = {});
+  // The same of tensors by the model's own names.
+  WeightStream(Model& model, CheckpointTensors tensors, const Storage& storage,
+               const std::string& optional = "",
+               const std::function<void(nn::Parameter&)>& absent = {});
   ~WeightStream();
 
   // Loads an adapter as models::load_adapter does.
@@ -33,6 +37,8 @@ class WeightStream {
   // with a head of its own where adapts_tied_head(); each is made when it is asked for. The views
   // refer to the model and to this object.
   NamedTensors merged_tensors(at::ScalarType dtype) const;
+  // The same under the model's own names.
+  NamedTensors own_merged_tensors(at::ScalarType dtype) const;
 
  private:
   class Source;
@@ -63,5 +69,9 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
                                      const Storage& storage);
 StreamedModel<ScalarModel> stream_scalar_model(const std::string& directory,
                                                const std::string& adapter, const Storage& storage);
+// The model of `directory` without an adapter, whose weights are merged when they are read: those
+// of `weights`, which outlives it, in float32. `untied`: with a head of its own.
+StreamedModel<CausalLM> stream_merged(const std::string& directory, const WeightStream& weights,
+                                      bool untied);
 
 }  // namespace temper::models

@@ -14,6 +14,7 @@ grep -q 'bfloat16, keys and tensors read back equal' log || fail "export says $(
 
 # An adapter that is merged on the way gives the file of the merged model.
 awk 'BEGIN { for (i = 0; i < 8; ++i) print "{\"input_ids\": [" i ", 7, " 2 * i ", 9, 11]}" }' > rows.jsonl
+sed 's/input_ids/tokens/' rows.jsonl > scored.jsonl
 "$temper" sft model.path=model data.train=rows.jsonl train.max_steps=2 optimizer.learning_rate=0.01 adapter.method=lora adapter.rank=2 output_dir=lora \
   metrics.sinks=[jsonl] > log 2>&1 || fail "sft: $(tail -3 log)"
 "$temper" export --model model --adapter lora/final --output at-once --format gguf > log || fail "export --adapter: $?"
@@ -24,6 +25,32 @@ cmp at-once/*.gguf in-two/*.gguf || fail "a merged adapter gives another file"
 cmp -s at-once/*.gguf plain/*.gguf && fail "the adapter is not in the file"
 "$temper" export --model model --storage nf4 --output nf4 --format gguf > log || fail "export --storage nf4: $?"
 cmp -s nf4/*.gguf plain/*.gguf && fail "--storage changes nothing"
+
+# Adapters of routers, and of a head that is tied to the embeddings, are in the files as well.
+cat > mixture.json <<'J'
+{"model_type": "qwen3_moe", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 20,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "num_experts": 4,
+ "num_experts_per_tok": 2, "norm_topk_prob": true, "max_position_embeddings": 256}
+J
+sed 's/"model_type"/"tie_word_embeddings": true, "model_type"/' config.json > tied.json
+for kind in mixture:gate tied:lm_head; do
+  name=${kind%:*} target=${kind#*:}
+  "$temper" init --config $name.json --output $name > /dev/null || fail "$name: init"
+  "$temper" sft model.path=$name data.train=rows.jsonl train.max_steps=3 optimizer.learning_rate=0.3 adapter.method=lora adapter.rank=2 \
+    adapter.target_modules=[$target] output_dir=lora-$name metrics.sinks=[jsonl] > log 2>&1 || fail "$name: sft: $(tail -3 log)"
+  "$temper" export --model $name --adapter lora-$name/final --output at-once-$name --format gguf > log || fail "$name: export --adapter: $?"
+  grep -q 'read back equal; log-probabilities of a probe differ from those before merging by at most [0-9.e-]*$' log || fail "$name: export says $(cat log)"
+  "$temper" export --model $name --adapter lora-$name/final --output merged-$name/$name > log || fail "$name: export to hf: $?"
+  "$temper" export --model merged-$name/$name --output in-two-$name --format gguf > log || fail "$name: export of the merged: $?"
+  cmp at-once-$name/*.gguf in-two-$name/*.gguf || fail "$name: a merged adapter gives another file"
+  "$temper" export --model $name --output plain-$name --format gguf > log || fail "$name: export: $?"
+  cmp -s at-once-$name/*.gguf plain-$name/*.gguf && fail "$name: the adapter of $target is not in the file"
+  for of in "$name --adapter lora-$name/final" "merged-$name/$name"; do
+    "$temper" score --model $of --input scored.jsonl --output scores || fail "$name: score: $?"
+    grep -o '"logprobs":\[[^]]*' scores | cut -d'[' -f2 | tr , '\n' > "$(basename "${of%% *}").scores.${#of}"
+  done
+  paste $name.scores.* | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) exit 1; n++ } END { exit n > 20 ? 0 : 1 }' || fail "$name: the merged model is another one"
+done
 
 # refuse TEXT ARGUMENTS...: exit 2, one line that says TEXT, nothing written.
 refuse() {
