@@ -59,6 +59,38 @@ TensorView entry(const Json& description, const std::string& place,
   return view;
 }
 
+// The names of a JSON object's members as they are written, in order.
+std::vector<std::string_view> written_names(std::string_view object) {
+  std::vector<std::string_view> names;
+  std::string_view last;
+  int depth = 0;
+  for (size_t i = 0; i < object.size(); ++i) {
+    const char c = object[i];
+    if (c == '"') {
+      const size_t begin = ++i;
+      while (object[i] != '"') i += object[i] == '\\' ? 2 : 1;
+      last = object.substr(begin, i - begin);
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == ':' && depth == 1) {
+      names.push_back(last);
+    }
+  }
+  return names;
+}
+
+// Of two members of one name parse_json() keeps the last.
+void check_no_name_twice(std::string_view header, const Json& json, const std::string& where) {
+  std::vector<std::string_view> names = written_names(header);
+  if (names.size() == json.size()) return;
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  throw DataError(str(where, ": tensor `", twice == names.end() ? "" : *twice,
+                      "` is listed twice in the header"));
+}
+
 // The header, and how many bytes it takes with its length.
 std::pair<Json, size_t> header_of(std::span<const std::byte> bytes, const std::string& where) {
   check<DataError>(bytes.size() >= 8, where, ": ", bytes.size(),
@@ -70,6 +102,7 @@ std::pair<Json, size_t> header_of(std::span<const std::byte> bytes, const std::s
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_size);
   Json json = parse_json(header, where);
   check<DataError>(json.is_object(), where, ": the header is not a JSON object");
+  check_no_name_twice(header, json, where);
   return {std::move(json), 8 + header_size};
 }
 

@@ -121,6 +121,19 @@ TEST_CASE("a safetensors header that claims what is not there is refused") {
         std::string::npos);
 }
 
+TEST_CASE("a safetensors header that lists a name twice is refused, however it spells the name") {
+  const std::string entry = R"({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]})";
+  const auto problem = [](const std::string& header) {
+    return problem_of(parse_safetensors, safetensors(header, 8));
+  };
+  CHECK(problem(R"({"w\\\"{:": )" + entry + "}") == "no error");
+  CHECK(problem(R"({"w": )" + entry + R"(, "w": )" + entry + "}") ==
+        "file: tensor `w` is listed twice in the header");
+  CHECK(problem(R"({"w": )" + entry + R"(, "\u0077": )" + entry + "}").find("listed twice") !=
+        std::string::npos);
+  CHECK(problem(R"({"__metadata__": {"a": "b:"}, "w": )" + entry + "}") == "no error");
+}
+
 TEST_CASE("a pickle may nest to any depth and hold itself") {
   const auto problem = [](const std::string& bytes) { return problem_of(parse_torch_file, bytes); };
   // ((((...)))): freed by recursion it would overflow the stack.
