@@ -95,30 +95,51 @@ void check_head(const Target& t, const LoraConfig& config) {
 
 }  // namespace
 
-void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config) {
+namespace {
+
+bool is_of_mixture(const Target& t) { return t.is_router || is_expert_layer(t.path); }
+
+double scale_of(const LoraConfig& config) {
+  const auto rank = static_cast<double>(config.rank);
+  return config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+}  // namespace
+
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config,
+            const std::vector<LoraSize>& sizes) {
   check_all_experts(model, targets);
   for (const Target& t : targets)
-    check<ConfigError>(
-        !(t.is_router || is_expert_layer(t.path)) || (config.dropout == 0 && !config.dora), "`",
-        t.path, "`: an adapter of a mixture's ", t.is_router ? "router" : "experts", " has ",
-        config.dora ? "no magnitudes (DoRA)" : "no dropout", ", as in PEFT; leave it away, or ",
-        t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
-        " out of adapter.target_modules");
+    check<ConfigError>(!is_of_mixture(t) || !config.dora, "`", t.path,
+                       "`: an adapter of a mixture's ", t.is_router ? "router" : "experts",
+                       " has no magnitudes (DoRA), as in PEFT; leave it away, or ",
+                       t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+                       " out of adapter.target_modules");
   for (const Target& t : targets) check_head(t, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
-  uint64_t key = 0;
-  for (const Target& t : targets)
-    t.layer->add_lora(config.rank_of(t.path), config.scale_of(t.path), config.dropout, ++key,
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const Target& t = targets[i];
+    const LoraSize size = sizes.empty() ? LoraSize{config.rank, scale_of(config)} : sizes[i];
+    t.layer->add_lora(size.rank, size.scale, is_of_mixture(t) ? 0 : config.dropout, i + 1,
                       config.dora);
+  }
 }
 
 namespace {
 
-std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
+// The layers that the ends of their paths may name.
+std::vector<Target> named_layers(nn::Module& model) {
   std::vector<Target> layers = adaptable_layers(model);
-  if (names.size() == 1 && names[0] == "all-linear") return layers;
   for (const Target& t : linear_layers(model))
     if (t.is_router || is_head(t)) layers.push_back(t);
+  return layers;
+}
+
+std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
+  if (names.size() == 1 && names[0] == "all-linear") return adaptable_layers(model);
+  const std::vector<Target> layers = named_layers(model);
+  std::set<const nn::Linear*> by_end;
+  for (const Target& t : layers) by_end.insert(t.layer);
   std::set<std::string> known;
   for (const Target& t : layers) known.insert(last_part(t.path));
   std::vector<Target> chosen;
@@ -130,6 +151,12 @@ std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::str
         chosen.push_back(t);
         break;
       }
+  const std::set<std::string> paths(names.begin(), names.end());
+  for (const Target& t : linear_layers(model)) {
+    if (by_end.contains(t.layer) || !paths.contains(t.path)) continue;
+    used.insert(t.path);
+    chosen.push_back(t);
+  }
   for (const std::string& name : names) {
     std::string list;
     for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
@@ -187,27 +214,23 @@ at::Tensor initial_a(const nn::Linear& layer, const nn::Lora& lora, uint64_t see
 
 }  // namespace
 
-void LoraConfig::join_gate_and_up() {
-  gate_up = {2 * rank, (rank_stabilized ? std::sqrt(2.0) : 2.0) * alpha};
-}
-
-int64_t LoraConfig::rank_of(const std::string& path) const {
-  return gate_up && is_expert_layer(path) && last_part(path) == "gate_up_proj" ? gate_up->rank
-                                                                               : rank;
-}
-
-double LoraConfig::scale_of(const std::string& path) const {
-  const auto of = static_cast<double>(rank_of(path));
-  const bool own = gate_up && is_expert_layer(path) && last_part(path) == "gate_up_proj";
-  return (own ? gate_up->alpha : alpha) / (rank_stabilized ? std::sqrt(of) : of);
+int64_t LoraConfig::largest_rank() const {
+  int64_t largest = rank;
+  for (const LayerPattern& p : rank_pattern)
+    largest = std::max(largest, static_cast<int64_t>(p.value));
+  return largest;
 }
 
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
   const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
   for (const Target& t : targets) {
-    if (!is_head(t)) continue;
-    check_head_trains(t, whole, config.dropout);
+    check<ConfigError>(!is_of_mixture(t) || config.dropout == 0, "`", t.path,
+                       "`: an adapter of a mixture's ", t.is_router ? "router" : "experts",
+                       " has no dropout, as in PEFT; set adapter.dropout: 0, or leave ",
+                       t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+                       " out of adapter.target_modules");
+    if (is_head(t)) check_head_trains(t, whole, config.dropout);
   }
   attach(targets, model, config);
   for (const Target& t : targets) {
@@ -222,6 +245,24 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   }
   for (const WholeModule& m : whole) m.versions->replace(*m.weight);
   train_score(model);
+}
+
+std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<Target>& targets) {
+  std::set<const nn::Linear*> adapted, whole;
+  for (const Target& t : targets) adapted.insert(t.layer);
+  std::map<std::string, std::vector<Target>> ends;
+  for (const Target& t : named_layers(model)) ends[last_part(t.path)].push_back(t);
+  std::vector<std::string> names;
+  for (const auto& [end, layers] : ends) {
+    const bool all = std::all_of(layers.begin(), layers.end(),
+                                 [&](const Target& t) { return adapted.contains(t.layer); });
+    if (!all) continue;
+    names.push_back(end);
+    for (const Target& t : layers) whole.insert(t.layer);
+  }
+  for (const Target& t : targets)
+    if (!whole.contains(t.layer)) names.push_back(t.path);
+  return names;
 }
 
 std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names) {
@@ -335,6 +376,12 @@ bool adapts_tied_head(nn::Module& model) {
     adapts = head.lora() != nullptr;
   }});
   return adapts;
+}
+
+bool adapts_mixture(nn::Module& model) {
+  const std::vector<Target> layers = linear_layers(model);
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const Target& t) { return is_of_mixture(t) && t.layer->lora(); });
 }
 
 void merge_adapters(nn::Module& model) {

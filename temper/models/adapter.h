@@ -9,6 +9,14 @@
 
 namespace temper::models {
 
+// A number of PEFT's rank_pattern or alpha_pattern: for layers whose paths end with a match of the
+// regular expression.
+struct LayerPattern {
+  std::string pattern;
+  double value;
+  bool operator==(const LayerPattern&) const = default;
+};
+
 struct LoraConfig {
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
@@ -20,19 +28,10 @@ struct LoraConfig {
   // either means both. A ScalarModel's head always trains.
   std::vector<std::string> modules_to_save{};
   bool tied = false;  // of a file: embeddings and head that were saved are one weight
-  // Of a file: those of the experts' gate_up_proj, where they are others. PEFT makes one matrix of
-  // the adapters of gate_proj and up_proj, of twice their rank.
-  struct Size {
-    int64_t rank;
-    double alpha;
-    bool operator==(const Size&) const = default;
-  };
-  std::optional<Size> gate_up = {};
-  // gate_up is that of adapters of gate_proj and up_proj of this config, joined: of the same scale.
-  void join_gate_and_up();
-  // Of the layer at the path.
-  int64_t rank_of(const std::string& path) const;
-  double scale_of(const std::string& path) const;
+  // Of a file: other ranks and alphas of some layers, those of the first pattern that fits. PEFT
+  // makes one matrix of the adapters of experts' gate_proj and up_proj, of twice their rank.
+  std::vector<LayerPattern> rank_pattern{}, alpha_pattern{};
+  int64_t largest_rank() const;
 };
 
 // Adds fresh adapters: A as PEFT draws it, B zero. all-linear does not mean lm_head. That of a
@@ -49,7 +48,8 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
 
 // Reads a PEFT directory and adds its adapter to the model. Throws ConfigError.
 // What the file does not say is what PEFT takes then (alpha 8). target_modules and modules_to_save
-// are those of the tensors that it holds.
+// are those of the tensors that it holds. Routers, experts and heads do not drop their inputs here,
+// whatever the file's dropout.
 LoraConfig load_adapter(nn::Module& model, const std::string& directory);
 // Writes an adapter: the model's own, or a copy of it (Context::adapter). The base model, at the
 // directory `base`, is recorded under its public_name() (load.h).
@@ -86,6 +86,9 @@ bool adapts_head(nn::Module& model);
 // The same of a head whose weight is the embedding's: merging it makes a model that is not
 // tied (stream.h).
 bool adapts_tied_head(nn::Module& model);
+
+// Whether it is on a mixture's routers or experts.
+bool adapts_mixture(nn::Module& model);
 
 // Adds every adapter to its base weight; the model then has none. Throws RunError where
 // adapts_tied_head().

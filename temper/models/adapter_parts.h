@@ -40,8 +40,15 @@ void train_score(nn::Module& model);
 // Metadata of an adapter's file (BaseFormat).
 inline constexpr const char *kBaseDtype = "base_dtype", *kBaseStorage = "base_storage";
 
-// Freezes the model and gives the targets low-rank matrices without values.
-void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config);
+// Freezes the model and gives the targets low-rank matrices without values, of the ranks and scales
+// of `sizes`, one a target, or all of those of the config. Dropout is not that of routers and
+// experts, which drop nothing.
+struct LoraSize {
+  int64_t rank;
+  double scale;
+};
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config,
+            const std::vector<LoraSize>& sizes = {});
 
 std::string last_part(const std::string& path);
 
@@ -51,6 +58,10 @@ std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std:
 
 // True for the name of a matrix or magnitude of an adapter.
 bool is_of_adapter(const std::string& name);
+
+// LoraConfig::target_modules that mean just these layers: ends of paths where all that end so are
+// among them, and paths.
+std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<Target>& targets);
 
 // The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws
 // ConfigError as add_lora.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/models/adapter_patterns.h"
 #include "temper/models/expert_tensors.h"
 #include "temper/models/tensors.h"
 
@@ -32,14 +33,6 @@ std::map<std::string, int64_t> expert_modules(const std::vector<Target>& layers)
   return modules;
 }
 
-// "mlp.experts." of "model.layers.3.mlp.experts."; "experts." where they are the block's own.
-std::string parameter_stem(const std::string& module) {
-  const size_t experts = module.rfind('.', module.size() - 2) + 1;
-  const size_t parent = module.rfind('.', experts - 2) + 1;
-  const bool of_block = module.find_first_not_of("0123456789", parent) == experts - 1;
-  return module.substr(of_block ? experts : parent);
-}
-
 // A's or B's part of one expert.
 at::Tensor part_of_matrix(const at::Tensor& all, bool is_a, int64_t experts, int64_t e) {
   if (is_a) return all.view({experts, -1, all.size(1)}).select(0, e);
@@ -50,14 +43,25 @@ at::Tensor part_of_matrix(const at::Tensor& all, bool is_a, int64_t experts, int
 
 bool is_expert_layer(const std::string& path) { return expert_name(path).has_value(); }
 
+std::string parameter_stem(const std::string& module) {
+  const size_t experts = module.rfind('.', module.size() - 2) + 1;
+  const size_t parent = module.rfind('.', experts - 2) + 1;
+  const bool of_block = module.find_first_not_of("0123456789", parent) == experts - 1;
+  return module.substr(of_block ? experts : parent);
+}
+
+bool has_experts_for_mlps(const std::vector<Target>& layers) {
+  const std::map<std::string, int64_t> modules = expert_modules(layers);
+  return !modules.empty() && parameter_stem(modules.begin()->first + ".") != "experts.";
+}
+
 void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layers,
                             const std::vector<std::string>& parameters, const std::string& prefix,
                             const std::string& directory) {
-  const auto names = [&](const char* projection) {
-    return std::any_of(parameters.begin(), parameters.end(),
-                       [&](const std::string& p) { return last_part(p) == projection; });
-  };
   for (const auto& [module, experts] : expert_modules(layers)) {
+    const auto names = [&, of = module + "."](const char* projection) {
+      return names_parameter(parameters, of + projection);
+    };
     const std::string stem = prefix + module + ".";
     const bool nested = tensors.contains(stem + "base_layer.lora_A.weight");
     for (const char* projection : {kInner, kOuter})
@@ -143,10 +147,10 @@ bool join_single_adapters(TensorMap& tensors, const std::vector<Target>& layers,
   return any;
 }
 
-std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix) {
+void join_expert_adapters(TensorMap& tensors) {
   // By module and projection: the matrices of each expert.
   std::map<std::string, std::map<std::string, std::map<size_t, TensorView>>> found;
-  std::set<std::string> nested, parameters;
+  std::set<std::string> nested;  // modules with both
   for (auto it = tensors.begin(); it != tensors.end();) {
     const auto name = expert_name(it->first);
     if (!name) {
@@ -169,7 +173,6 @@ std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::str
       for (auto& [expert, view] : parts) views.push_back(std::move(view));
       std::vector<int64_t> shape = views[0].shape;
       shape[is_a ? 0 : 1] *= count;
-      parameters.insert(parameter_stem(module.substr(prefix.size())) + projection);
       tensors[module + (both && projection == kInner ? "base_layer." : "") + matrix] =
           view_of(shape, at::kFloat, [views = std::move(views), is_a, shape] {
             std::vector<at::Tensor> values;
@@ -178,18 +181,16 @@ std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::str
           });
     }
   }
-  return {parameters.begin(), parameters.end()};
 }
 
 std::vector<Target> adaptable_layers(nn::Module& model) {
   std::vector<Target> layers = linear_layers(model);
   std::erase_if(layers, is_head);
-  const std::map<std::string, int64_t> modules = expert_modules(layers);
-  if (modules.empty()) return layers;
-  const bool beside_mlp = parameter_stem(modules.begin()->first + ".") == "experts.";
-  std::erase_if(layers, [beside_mlp](const Target& t) {
+  if (expert_modules(layers).empty()) return layers;
+  const bool in_place = has_experts_for_mlps(layers);
+  std::erase_if(layers, [in_place](const Target& t) {
     const std::string name = last_part(t.path);
-    return t.is_router || (!beside_mlp && !is_expert_layer(t.path) &&
+    return t.is_router || (in_place && !is_expert_layer(t.path) &&
                            (name == "gate_proj" || name == "up_proj" || name == "down_proj"));
   });
   return layers;

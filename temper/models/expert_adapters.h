@@ -14,6 +14,11 @@ namespace temper::models {
 
 // Whether a linear layer is one of an expert: "PREFIX.experts.3.down_proj".
 bool is_expert_layer(const std::string& path);
+// How PEFT's target_parameters name the experts of a module: "mlp.experts." of
+// "model.layers.3.mlp.experts."; "experts." where they are the block's own (Gemma 4).
+std::string parameter_stem(const std::string& module);
+// Whether layers have experts in an MLP's place, not beside it in their block (Gemma 4).
+bool has_experts_for_mlps(const std::vector<Target>& layers);
 
 // Renames and divides the tensors of a file, named behind `prefix`, into those of the experts among
 // `layers`. `parameters` are the file's target_parameters. Throws ConfigError of the directory.
@@ -26,8 +31,8 @@ void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layer
 // of the two is missing.
 bool join_single_adapters(TensorMap& tensors, const std::vector<Target>& layers,
                           const std::string& prefix, const std::string& directory);
-// The inverse of divide_expert_adapters. Gives target_parameters: "mlp.experts.gate_up_proj", ...
-std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix);
+// The inverse of divide_expert_adapters.
+void join_expert_adapters(TensorMap& tensors);
 
 // linear_layers(), in a mixture without its routers and the MLPs that are no experts: where a model
 // has experts in an MLP's place PEFT takes gate_proj, up_proj and down_proj for theirs, so that its

@@ -166,7 +166,7 @@ void RunChecks::adapter() {
       role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
       train::check_tied_head(config,
                              role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
-      role.rank = policy.lora->rank;
+      role.rank = policy.lora->largest_rank();
       role.dora = policy.lora->dora;
       role.drops = policy.lora->dropout > 0;
       role.saved = models::saved_weights(*policy.model, policy.lora->modules_to_save);

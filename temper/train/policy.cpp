@@ -65,6 +65,10 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   config.require(found.dropout == 0 || !models::adapts_head(model), "adapter.dropout",
                  "the adapter " + *written.path +
                      " is on lm_head too, where there is no dropout; set adapter.dropout: 0");
+  config.require(found.dropout == 0 || !models::adapts_mixture(model), "adapter.dropout",
+                 "the adapter " + *written.path +
+                     " is on a mixture's routers or experts too, which drop nothing; set "
+                     "adapter.dropout: 0");
   model.visit({.linear = [&](const std::string&, nn::Linear& layer) {
     if (layer.lora()) layer.lora()->dropout = found.dropout;
   }});

@@ -51,17 +51,44 @@ at::Tensor hidden(models::CausalLM& model, int adapter) {
 TEST_CASE("what an adapter's config asks for and the program does not do is refused by its key") {
   CHECK(refusal({{"peft_type", nullptr}}) == "");  // older files leave it out
   CHECK(refusal({{"alpha_pattern", Json::object()}}) == "");
+  CHECK(refusal({{"alpha_pattern", {{"q_proj", 0.5}}}}) == "");
+  CHECK(refusal({{"lora_alpha", 2.5}}) == "");
+  CHECK(refusal({{"new_config", Json::object()}, {"lora_dtype", "float32"}}) == "");
+  CHECK(refusal({{"task_type", "SEQ_CLS"}, {"modules_to_save", {"classifier", "score"}}}) == "");
   for (const auto& [key, value] : {std::pair<const char*, Json>{"peft_type", "IA3"},
                                    {"peft_type", 3},
-                                   {"alpha_pattern", {{"q_proj", 32}}},
-                                   {"rank_pattern", {{"q_proj", 2}}},
+                                   {"alpha_pattern", {{"q_proj", "32"}}},
+                                   {"alpha_pattern", {{"(q_proj", 32}}},
+                                   {"alpha_pattern", 3},
+                                   {"rank_pattern", {{"q_proj", 0}}},
+                                   {"rank_pattern", {{"q_proj", 1.5}}},
                                    {"bias", "all"},
+                                   {"lora_alpha", "nan"},
+                                   {"lora_alpha", true},
+                                   {"lora_dropout", "0.1"},
+                                   {"use_rslora", "no"},
+                                   {"use_dora", 1},
+                                   {"modules_to_save", {"lm_head"}},
+                                   {"modules_to_save", 3},
+                                   {"target_parameters", {3}},
+                                   {"init_lora_weights", "pissa_niter_4"},
+                                   {"new_config", {{"rank", 4}}},
+                                   {"use_new", true},
                                    {"r", 0}}) {
     const std::string said = refusal({{key, value}});
+    CAPTURE(key);
     CAPTURE(said);
     CHECK(said.find("adapter_config.json") != std::string::npos);
     CHECK(said.find("`" + std::string(key) + "`") != std::string::npos);
   }
+  // A rank that the tensors do not have.
+  CHECK(refusal({{"rank_pattern", {{"q_proj", 3}}}}).find("expected [3, ") != std::string::npos);
+}
+
+TEST_CASE("an adapter whose modules_to_save have no tensor is refused by file and name") {
+  const std::string said = refusal({{"modules_to_save", {"embed_tokens"}}});
+  CHECK(said.find("adapter_config.json: `modules_to_save` names embed_tokens") !=
+        std::string::npos);
 }
 
 TEST_CASE("a merged adapter is gone, and another can be added") {
