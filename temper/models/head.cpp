@@ -99,14 +99,15 @@ ops::TokenLogp VocabularyHead::apart(const at::Tensor& hidden, const std::vector
                                      const LogpOptions& options) const {
   check(!options.kept, "kept tokens of a pass of adapters that brought heads of their own");
   nn::Tensors logp, entropy, log_sum_exp;
+  const int64_t of_row = rows.empty() ? 1 : std::ssize(target) / std::ssize(rows);
   for (const auto& [adapter, begin, end] : options.adapter_rows) {
-    const auto own = [first = begin, last = end](const std::vector<int64_t>& all) {
-      return std::vector<int64_t>(all.begin() + first, all.begin() + last);
+    const auto own = [first = begin, last = end](const std::vector<int64_t>& all, int64_t times) {
+      return std::vector<int64_t>(all.begin() + first * times, all.begin() + last * times);
     };
     LogpOptions one = options;
     one.adapter = adapter;
     one.adapter_rows = {{adapter, 0, end - begin}};
-    const ops::TokenLogp part = together(hidden, own(rows), own(target), one);
+    const ops::TokenLogp part = together(hidden, own(rows, 1), own(target, of_row), one);
     logp.push_back(part.logp);
     if (options.entropy) entropy.push_back(part.entropy);
     if (options.log_sum_exp) log_sum_exp.push_back(part.log_sum_exp);

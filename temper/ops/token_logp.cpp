@@ -69,7 +69,7 @@ Weight with_values(Weight weight, const at::Tensor& values) {
 struct LogpKept {
   HeadSpec spec;
   Weight weight;      // without its values
-  at::Tensor target;  // [M]
+  at::Tensor target;  // [M, targets of a row]; where a row has fewer, the others are -1
   int64_t columns;    // of the vocabulary on this rank
   std::shared_ptr<const KeptTokens> kept = nullptr;
   std::vector<HeadAdapter> adapters = {};  // without their tensors
@@ -123,8 +123,8 @@ struct LogpFunction : Function<LogpFunction> {
     const Backend& backend = backend_of(hidden);
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
     // Where another rank has the target it stays 0.
-    at::Tensor chosen = at::zeros({m, 1}, hidden.options());
-    const at::Tensor target = what.target.unsqueeze(1);
+    at::Tensor chosen = at::zeros(what.target.sizes(), hidden.options());
+    const at::Tensor& target = what.target;
     at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
     const int64_t entry = first_entry(what.spec, vocabulary);
     const std::vector<HeadAdapter> adapters = what.adapters_of(tensors);
@@ -144,7 +144,7 @@ struct LogpFunction : Function<LogpFunction> {
       what.spec.ranks->all_reduce_sum(chosen);
     }
     const SoftmaxSums sums = backend.join_softmax_parts(parts);
-    const at::Tensor logp = chosen.view({m}).sub_(sums.log_sum_exp);
+    const at::Tensor logp = chosen.sub_(sums.log_sum_exp.unsqueeze(1)).flatten();
     variable_list saved = tensors.vec();
     saved.insert(saved.end(), {sums.log_sum_exp, sums.entropy});
     ctx->save_for_backward(saved);
@@ -165,7 +165,13 @@ struct LogpFunction : Function<LogpFunction> {
     const SoftmaxSums sums{saved[saved.size() - 2], saved.back()};
     const LogpKept& what = kept<LogpKept>(ctx);
     const int64_t m = hidden.size(0);
-    at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
+    const bool many = what.target.size(1) != 1;
+    // By target; and by row, which is what the log-sum-exp gets.
+    const at::Tensor by_target =
+        many && douts[0].defined() ? douts[0].contiguous().view(what.target.sizes()) : at::Tensor();
+    at::Tensor g = by_target.defined()  ? sum_of_row(by_target)
+                   : douts[0].defined() ? douts[0].contiguous()
+                                        : at::zeros({m}, hidden.options());
     // log Σ exp x = x[target] - logp: its gradient z takes g - z through logp and z to the target.
     const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
     if (z.defined()) g = g - z;
@@ -185,8 +191,8 @@ struct LogpFunction : Function<LogpFunction> {
       each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
         const at::Tensor in = hidden.narrow(0, row, rows);
         const std::vector<AdapterOverlap> of_rows = overlaps(own, row, rows);
-        const at::Tensor dx =
-            logits_gradient(what, sums, {in, part, adapter_parts(of_rows), row, first}, {g, h, z});
+        const at::Tensor dx = logits_gradient(
+            what, sums, {in, part, adapter_parts(of_rows), row, first}, {g, h, z, by_target});
         if (dhidden.defined()) {
           at::Tensor to = dhidden.narrow(0, row, rows);
           multiply_transposed(dx, part, to, true, backward_panels);
@@ -207,10 +213,18 @@ struct LogpFunction : Function<LogpFunction> {
     return grads;
   }
 
+  // The sum of each row's gradients, by target, in an order that nothing else changes.
+  static at::Tensor sum_of_row(const at::Tensor& by_target) {
+    at::Tensor sum = at::zeros({by_target.size(0)}, by_target.options().dtype(at::kDouble));
+    for (int64_t k = 0; k < by_target.size(1); ++k) sum += by_target.select(1, k);
+    return sum.to(by_target.scalar_type());
+  }
+
   // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
-  // log-sum-exp; the last two may be undefined.
+  // log-sum-exp; all but the first may be undefined. by_target [M, targets of a row]: what g is
+  // the sum of, where rows have several.
   struct RowGradients {
-    at::Tensor g, h, z;
+    at::Tensor g, h, z, by_target;
   };
   // Some rows of the batch from `row` on, and a block of the vocabulary from `first` on.
   struct Tile {
@@ -231,11 +245,14 @@ struct LogpFunction : Function<LogpFunction> {
     at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapters);
     const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
     rule_out(what.kept.get(), row, entry + first, x);
-    backend.softmax_gradient(x, entry + first, own(what.target),
+    const at::Tensor target = own(what.target);
+    // Of several targets none is the one that softmax_gradient knows.
+    const bool many = target.size(1) != 1;
+    backend.softmax_gradient(x, entry + first,
+                             many ? at::full({rows}, -1, target.options()) : target.view({rows}),
                              {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
-    if (d.z.defined())
-      backend.add_to_entries(x, entry + first, own(what.target).unsqueeze(1),
-                             own(d.z).unsqueeze(1));
+    if (d.by_target.defined()) backend.add_to_entries(x, entry + first, target, own(d.by_target));
+    if (d.z.defined()) backend.add_to_entries(x, entry + first, target, own(d.z).unsqueeze(1));
     if (what.spec.temperature != 1) x.div_(what.spec.temperature);
     if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
     if (what.spec.scale != 1) x.mul_(what.spec.scale);
@@ -255,20 +272,25 @@ struct LogpFunction : Function<LogpFunction> {
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept,
                      const std::vector<HeadAdapter>& adapters) {
-  check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
+  const int64_t rows = hidden.dim() == 2 ? hidden.size(0) : 0, count = std::ssize(target),
+                of_row = rows > 0 ? count / rows : 1;
+  check(hidden.dim() == 2 && rows * of_row == count && (of_row > 0 || rows == 0) &&
             hidden.size(1) == weight.in(),
         "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
         target.size(), " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
   check_adapters(spec, hidden, weight, adapters);
-  const int64_t vocabulary = weight.out() * (spec.ranks ? spec.ranks->size() : 1);
+  check(of_row == 1 || (!kept && !spec.log_sum_exp),
+        "token_logp: several targets of a row have neither kept tokens nor a log-sum-exp");
+  const int64_t vocabulary = weight.out() * (spec.ranks ? spec.ranks->size() : 1),
+                least = of_row == 1 ? 0 : -1;
   for (const int64_t t : target)
-    check<DataError>(t >= 0 && t < vocabulary, "token id ", t,
+    check<DataError>(t >= least && t < vocabulary, "token id ", t,
                      " is outside the model's vocabulary of ", vocabulary);
   if (kept) check_kept(*kept, target, vocabulary);
   LogpKept what{.spec = spec,
                 .weight = with_values(weight, {}),
-                .target = indices(target, hidden),
+                .target = indices(target, hidden).view({rows, of_row}),
                 .columns = weight.out(),
                 .kept = std::move(kept)};
   variable_list tensors{hidden.contiguous(), weight.values};

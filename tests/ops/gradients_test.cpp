@@ -617,6 +617,42 @@ TEST_CASE("log-probabilities of a head with an adapter") {
   }
 }
 
+// Of the second row there are fewer: the others are -1.
+TEST_CASE("log-probabilities of several targets of a row") {
+  const at::Tensor hidden = draw({3, 6}, 1), weight = draw({11, 6}, 2), low = draw({2, 3}, 3),
+                   up = draw({11, 3}, 4);
+  const std::vector<int64_t> target{3, 0, 10, 3, 7, -1, -1, -1, 5, 5, 2, 10};
+  for (const double cap : {0.0, 1.7}) {
+    CAPTURE(cap);
+    const HeadSpec spec{.scale = 0.8, .soft_cap = cap, .temperature = 0.6, .entropy = true};
+    const auto ours = [&](const Tensors& t) {
+      const TokenLogp y = token_logp(spec, t[0], t[1], target, nullptr, {{t[2], t[3], 1.3, 1}});
+      std::vector<int64_t> asked;
+      for (size_t i = 0; i < target.size(); ++i)
+        if (target[i] >= 0) asked.push_back(static_cast<int64_t>(i));
+      return Tensors{y.logp.index_select(0, at::tensor(asked)), y.entropy};
+    };
+    const auto one = [&](int64_t column) {
+      std::vector<int64_t> single;
+      for (int64_t row = 0; row < 3; ++row)
+        single.push_back(std::max<int64_t>(target[static_cast<size_t>(4 * row + column)], 0));
+      return token_logp(spec, hidden, weight, single, nullptr, {{low, up, 1.3, 1}}).logp;
+    };
+    const TokenLogp all = token_logp(spec, hidden, weight, target, nullptr, {{low, up, 1.3, 1}});
+    REQUIRE(all.logp.numel() == 12);
+    for (int64_t column = 0; column < 4; ++column)
+      for (int64_t row = 0; row < 3; ++row) {
+        if (target[static_cast<size_t>(4 * row + column)] < 0) continue;
+        CHECK(at::equal(all.logp[4 * row + column], one(column)[row]));
+      }
+    check_gradients(ours, {hidden, weight, low, up});
+  }
+  CHECK_THROWS_AS(token_logp({}, hidden, weight, {1, 2, 3, 4}), RunError);
+  CHECK_THROWS_AS(token_logp({.log_sum_exp = true}, hidden, weight, {1, 2, 3, 4, 5, 6}), RunError);
+  CHECK_THROWS_AS(token_logp({}, hidden, weight, {1, 2, 3, 4, 5, -2}), DataError);
+  CHECK_THROWS_AS(token_logp({}, hidden, weight, {1, 2, -1}), DataError);
+}
+
 TEST_CASE("log-probabilities of a head with adapters of some rows each") {
   const at::Tensor hidden = draw({6, 6}, 1), weight = draw({11, 6}, 2), low = draw({2, 3}, 3),
                    up = draw({11, 3}, 4), other_low = draw({3, 2}, 5), other_up = draw({11, 2}, 6);
