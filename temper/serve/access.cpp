@@ -47,6 +47,25 @@ bool same_key(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+std::vector<std::string_view> keys_of(std::string_view list) {
+  std::vector<std::string_view> keys;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    std::string_view key = list.substr(at, end - at);
+    while (key.starts_with(' ')) key.remove_prefix(1);
+    while (key.ends_with(' ')) key.remove_suffix(1);
+    if (!key.empty()) keys.push_back(key);
+    at = end + 1;
+  }
+  return keys;
+}
+
+bool has_key(std::string_view list, std::string_view key) {
+  bool found = false;
+  for (const std::string_view one : keys_of(list)) found |= same_key(key, one);
+  return found;
+}
+
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host.ends_with(".localhost") || host == "::1" ||
          (host.starts_with("127.") && is_address(host));
@@ -70,7 +89,10 @@ std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& he
 }
 
 std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head) {
-  if (rules.api_key.empty() || same_key(head.header("authorization"), "Bearer " + rules.api_key))
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view sent = head.header("authorization");
+  if (rules.api_key.empty() ||
+      (sent.starts_with(kBearer) && has_key(rules.api_key, sent.substr(kBearer.size()))))
     return std::nullopt;
   return Denial{401, "missing or invalid API key; expected the header Authorization: Bearer KEY"};
 }

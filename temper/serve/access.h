@@ -11,8 +11,10 @@
 namespace temper::serve {
 
 struct AccessRules {
-  std::string host;     // address that the server listens on
-  std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: none
+  std::string host;  // address that the server listens on
+  // What clients send as "Authorization: Bearer KEY": one of these, separated by commas; empty:
+  // none.
+  std::string api_key;
   // Origins ("https://app.example", or "*": any) whose pages in a browser may use the server,
   // besides those of this machine (localhost and its addresses).
   std::vector<std::string> allowed_origins;
@@ -25,6 +27,9 @@ struct AccessRules {
 bool is_loopback(std::string_view host);
 // Compares in a time that does not depend on where the keys differ.
 bool same_key(std::string_view a, std::string_view b);
+// The keys of such a list, without the spaces around them; and whether a key is among them.
+std::vector<std::string_view> keys_of(std::string_view list);
+bool has_key(std::string_view list, std::string_view key);
 
 // The reason why a request is refused, with its HTTP status.
 struct Denial {

@@ -19,9 +19,14 @@ std::string error_text(int status, const std::string& message) {
 }
 
 std::string new_id(const std::string& prefix) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
+  // The system's own source: who knows some ids cannot compute the others.
+  static thread_local std::random_device random;
+  constexpr int kWords = 3, kDigits = 8;  // of 32 bits each
   std::string id = prefix;
-  for (int i = 0; i < 24; ++i) id += "0123456789abcdef"[random() % 16];
+  for (int i = 0; i < kWords; ++i) {
+    const uint32_t bits = random();
+    for (int digit = 0; digit < kDigits; ++digit) id += "0123456789abcdef"[bits >> 4 * digit & 15];
+  }
   return id;
 }
 

@@ -64,6 +64,13 @@ TEST_CASE("keys") {
     CHECK_MESSAGE(check_key(rules, with({{"authorization", wrong}})), wrong);
   CHECK(check_key(rules, with({}))->status == 401);
   CHECK_FALSE(check_key({"0.0.0.0", "", {}, {}}, with({})));
+  // Several.
+  const AccessRules two{"0.0.0.0", "first, second,", {}, {}};
+  for (const char* key : {"first", "second"})
+    CHECK(!check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
+  for (const char* key : {"", " second", "first, second,", "first,", "firs"})
+    CHECK(check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
+  CHECK(keys_of(" , ,").empty());
 }
 
 TEST_CASE("types of bodies") {
