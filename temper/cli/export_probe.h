@@ -9,9 +9,9 @@ namespace temper::cli {
 
 struct Probe {
   std::vector<float> numbers;  // of a row of tokens: log-probabilities, or a reward model's scalars
-  // Of a mixture of experts: the log-probability of one token after one other, many times. Where two
-  // experts are almost equally likely rounding chooses another one, and one choice changes what all
-  // later tokens of a row see, but not these.
+  // Of a mixture of experts: the log-probability of one token after one other, many times. Where
+  // two experts are almost equally likely rounding chooses another one, and one choice changes what
+  // all later tokens of a row see, but not these.
   std::vector<float> apart;
   float unit = 1;  // what differences are compared with: of scalars the largest, if it is above 1
 };

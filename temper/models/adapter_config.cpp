@@ -19,11 +19,20 @@ constexpr const char* kMergeHint = "merge the adapter with PEFT's merge_and_unlo
 
 // Kinds that change the base's weights or the forward pass: these files alone do not say what the
 // adapter computes.
-constexpr const char* kOtherKinds[] = {
-    "alora_invocation_tokens", "use_qalora",    "layer_replication", "trainable_token_indices",
-    "lora_bias",               "arrow_config",  "loftq_config",      "corda_config",
-    "lora_ga_config",          "kasa_config",   "monteclora_config", "velora_config",
-    "use_bdlora",              "megatron_config"};
+constexpr const char* kOtherKinds[] = {"alora_invocation_tokens",
+                                       "use_qalora",
+                                       "layer_replication",
+                                       "trainable_token_indices",
+                                       "lora_bias",
+                                       "arrow_config",
+                                       "loftq_config",
+                                       "corda_config",
+                                       "lora_ga_config",
+                                       "kasa_config",
+                                       "monteclora_config",
+                                       "velora_config",
+                                       "use_bdlora",
+                                       "megatron_config"};
 
 // Says that a value is wrong, in the reader's terms.
 class ConfigReader {
@@ -82,9 +91,7 @@ class ConfigReader {
   }
 
  private:
-  static std::string found(const Json& value) {
-    return "found " + dump_json(value).substr(0, 100);
-  }
+  static std::string found(const Json& value) { return "found " + dump_json(value).substr(0, 100); }
   double finite(const std::string& key, const Json& value) const {
     if (!value.is_number() || !std::isfinite(value.get<double>()))
       fail(key, found(value) + ", expected a number");
@@ -103,8 +110,8 @@ class ConfigReader {
 // What a config asks for and nobody here computes.
 void check_kind(const ConfigReader& reader, const Json& json) {
   const Json* type = reader.find("peft_type");
-  if (type && *type != "LORA") reader.fail("peft_type", "found " + dump_json(*type) +
-                                                            ", expected LORA");
+  if (type && *type != "LORA")
+    reader.fail("peft_type", "found " + dump_json(*type) + ", expected LORA");
   if (reader.flag("fan_in_fan_out")) reader.refuse("fan_in_fan_out");
   const Json* bias = reader.find("bias");
   if (bias && *bias != "none")
@@ -170,11 +177,17 @@ AdapterConfig read_adapter_config(const std::string& directory) {
 
 void check_saved_modules(const AdapterConfig& config, const std::vector<std::string>& names,
                          const std::string& directory) {
-  for (const std::string& module : config.modules_to_save) {
-    const bool found = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return name.starts_with(module + ".") || name.find("." + module + ".") != name.npos;
+  const auto has = [&](const std::string& module) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      const bool of_it =
+          name.starts_with(module + ".") || name.find("." + module + ".") != name.npos;
+      return of_it && name.find(".lora_") == name.npos;
     });
-    check<ConfigError>(found, directory, kFile, ": `modules_to_save` names ", module,
+  };
+  for (const std::string& module : config.modules_to_save) {
+    const bool by_embedding = config.lora.tied && module == "lm_head" && has("embed_tokens");
+    check<ConfigError>(has(module) || by_embedding, directory, kFile, ": `modules_to_save` names ",
+                       module,
                        ", and the adapter's weights hold no tensor of it; the directory is not "
                        "whole");
   }

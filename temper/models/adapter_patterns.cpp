@@ -56,8 +56,8 @@ class PatternTable {
       : where_(str(directory, "/adapter_config.json: `", key, "`")) {
     size_t expressions = 0;
     for (const LayerPattern& p : patterns) {
-      expressions += entries_.emplace_back(PatternMatch(p.pattern, where_), p.value)
-                         .first.is_expression();
+      expressions +=
+          entries_.emplace_back(PatternMatch(p.pattern, where_), p.value).first.is_expression();
       check<ConfigError>(expressions <= kMostExpressions, where_, ": more than ", kMostExpressions,
                          " regular expressions");
     }

@@ -163,8 +163,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   const LoraConfig sized = with_patterns_of(config, layers);
   for (const LayerPattern& p : sized.rank_pattern)
     json["rank_pattern"][p.pattern] = static_cast<int64_t>(p.value);
-  for (const LayerPattern& p : sized.alpha_pattern)
-    json["alpha_pattern"][p.pattern] = p.value;
+  for (const LayerPattern& p : sized.alpha_pattern) json["alpha_pattern"][p.pattern] = p.value;
   if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }

@@ -34,7 +34,8 @@ TEST_CASE("probes of one model are within 1e-3, those of a mixture's pairs in th
 }
 
 TEST_CASE("a probe of a mixture has pairs of tokens, and tells a router's adapter") {
-  const std::string base = golden_model("mixtral"), adapter = golden_path("adapters/mixture_rslora");
+  const std::string base = golden_model("mixtral"),
+                    adapter = golden_path("adapters/mixture_rslora");
   const auto plain = models::stream_model(base, "", {}),
              adapted = models::stream_model(base, adapter, {});
   const Probe before = cli::probe_of(*adapted.model);

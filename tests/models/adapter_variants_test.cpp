@@ -201,8 +201,9 @@ TEST_CASE("sizes that a file's patterns do not say by the names that are saved g
   models::save_adapter(*model, found, of.base, saved.path);
   models::load_adapter(*again, saved.path);
   CHECK(at::equal(of.logp(*again), of.logp(*model)));
-  CHECK(read_json_file(saved.path + "/adapter_config.json")["alpha_pattern"]
-                      ["model.layers.1.mlp.gate.weight"] == 40);
+  CHECK(read_json_file(saved.path +
+                       "/adapter_config.json")["alpha_pattern"]["model.layers.1.mlp.gate.weight"] ==
+        40);
 }
 
 TEST_CASE("what PEFT computes and the program does not is refused by its name") {
@@ -230,8 +231,8 @@ TEST_CASE("a saved adapter names layers by what they end with, or each where not
   CHECK(written("alpha_pattern")["target_modules"] == Json({"down_proj", "q_proj"}));
   const Json experts = written("experts_one_layer");
   CHECK(experts["target_modules"] == Json({"k_proj"}));
-  CHECK(experts["target_parameters"] == Json({"model.layers.0.mlp.experts.down_proj",
-                                              "model.layers.1.mlp.experts.gate_up_proj"}));
+  CHECK(experts["target_parameters"] ==
+        Json({"model.layers.0.mlp.experts.down_proj", "model.layers.1.mlp.experts.gate_up_proj"}));
   CHECK(written("router_one_layer")["target_parameters"] ==
         Json({"model.layers.1.mlp.gate.weight"}));
   CHECK(written("router_alone")["target_modules"].is_null());
