@@ -19,11 +19,21 @@
 
 namespace temper {
 namespace {
-FileDescriptor open_regular(const std::string& path, struct stat& status) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+// What a shell hands over by `<(command)` or as /dev/stdin: it may be a pipe. A pipe of any other
+// name would wait for a writer, who may never come.
+bool is_given_by_shell(const std::string& path) {
+  return path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/") ||
+         path == "/dev/stdin" || path == "/dev/null";
+}
+
+FileDescriptor open_regular(const std::string& path, struct stat& status, bool may_be_pipe) {
+  const bool pipe = may_be_pipe && is_given_by_shell(path);
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (pipe ? 0 : O_NONBLOCK)));
   check<DataError>(file.get() >= 0, path, ": cannot open: ", errno_text);
   check<DataError>(::fstat(file.get(), &status) == 0, path, ": cannot stat: ", errno_text);
   check<DataError>(!S_ISDIR(status.st_mode), path, ": is a directory, expected a file");
+  check<DataError>(pipe || S_ISREG(status.st_mode), path,
+                   ": is a pipe, a socket or a device, expected a regular file");
   return file;
 }
 }  // namespace
@@ -43,7 +53,7 @@ void FileDescriptor::reset(int fd) {
 
 std::string read_file(const std::string& path, size_t max_bytes) {
   struct stat status{};
-  const FileDescriptor file = open_regular(path, status);
+  const FileDescriptor file = open_regular(path, status, true);
   std::string bytes;
   if (S_ISREG(status.st_mode)) {
     check<DataError>(static_cast<size_t>(status.st_size) <= max_bytes, path, ": ", status.st_size,
@@ -173,7 +183,7 @@ FileDescriptor open_temporary(const std::string& prefix) {
 
 std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {
   struct stat status{};
-  const FileDescriptor file = open_regular(path, status);
+  const FileDescriptor file = open_regular(path, status, false);
   const size_t size = static_cast<size_t>(status.st_size);
   const std::byte* data = nullptr;
   if (size > 0) {

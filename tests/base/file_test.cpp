@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,6 +73,33 @@ TEST_CASE("a file is replaced whole, or stays as it was") {
   CHECK(run_error([&] {
           write_file_atomic(folder.file("gone/a.txt"), "");
         }).ends_with("cannot create: No such file or directory"));
+}
+
+TEST_CASE("a pipe, a socket or a device is no file of anybody's, and is not waited for") {
+  const Folder folder;
+  const std::string pipe = folder.file("model.safetensors");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink("/dev/zero", folder.file("device"));
+  const auto refused = [](const std::function<void()>& opens) {
+    try {
+      opens();
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const std::string& path : {pipe, folder.file("device")}) {
+    const std::string why = path + ": is a pipe, a socket or a device, expected a regular file";
+    CHECK(refused([&] { read_file(path); }) == why);
+    CHECK(refused([&] { MappedFile::open(path); }) == why);
+  }
+  // What a shell hands over is one, for a text that is read once.
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::write(ends[1], "text", 4) == 4);
+  ::close(ends[1]);
+  CHECK(read_file("/dev/fd/" + std::to_string(ends[0])) == "text");
+  ::close(ends[0]);
 }
 
 TEST_CASE("a process that is killed while it writes leaves no file behind") {
