@@ -15,8 +15,10 @@ namespace http = boost::beast::http;
 using boost::beast::error_code;
 using std::chrono::duration;
 
-constexpr size_t kMostUnparsed = size_t{64} << 10;  // a chunk's head, or pipelined requests
-constexpr size_t kReadAtOnce = size_t{128} << 10;   // of a body
+// A chunk's head, or pipelined requests: what follows those stays with the client until they are
+// answered.
+constexpr size_t kMostUnparsed = size_t{64} << 10;
+constexpr size_t kReadAtOnce = size_t{128} << 10;  // of a body
 constexpr size_t kReadOfHead = 4096;
 constexpr int64_t kFreeBytes = int64_t{64} << 10;  // of a body, which do not count as buffered
 constexpr int64_t kFull = int64_t{256} << 10;      // unsent bytes of a stream
@@ -125,7 +127,7 @@ void Connection::on_end_of_input() {
 void Connection::advance() {
   while (state_ != State::kClosed) {
     if (state_ == State::kWork && keeps_) {
-      if (buffer_.size() > kMostUnparsed) return close();
+      if (buffer_.size() > kMostUnparsed) return;  // finish() goes on
       break;
     }
     if (state_ == State::kWork || state_ == State::kLinger) {

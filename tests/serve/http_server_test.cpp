@@ -261,6 +261,27 @@ TEST_CASE("heads have a limit, and shapes that are read in several ways are refu
   CHECK(has(r.ask(closing("/now")), "now"));
 }
 
+TEST_CASE("requests that come before the answer to the first one wait, however many they are") {
+  Running r;
+  constexpr int kMany = 3000;  // more bytes than are kept
+  const std::string one = "GET /now HTTP/1.1\r\n" + kHost + "\r\n";
+  std::string rest;
+  for (int i = 0; i < kMany; ++i) rest += one;
+  Client client(r.port);
+  client.send("GET /never HTTP/1.1\r\n" + kHost + "\r\n" + one);
+  const auto first = r.echo.take();
+  std::thread sends([&] { client.send(rest + closing("/now")); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // they are there
+  CHECK_FALSE(first->is_gone());
+  first->answer({200, "late"});
+  const std::string all = client.all();
+  sends.join();
+  size_t answers = 0;
+  for (size_t at = 0; (at = all.find("HTTP/1.1 200 OK", at)) != all.npos; ++at) ++answers;
+  CHECK(answers == kMany + 3);
+  CHECK(has(all, "late"));
+}
+
 TEST_CASE("heads, bodies and connections that wait have deadlines") {
   HttpLimits limits;
   limits.head_seconds = limits.idle_seconds = limits.body_seconds = 1;
