@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/grammar/grammar.h"
 
 namespace temper::generate {
 namespace {
@@ -43,19 +44,24 @@ std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
                                                   const std::string& regex_key,
                                                   const std::string& grammar_key) {
   using Kind = grammar::Spec::Kind;
+  const auto checked = [](Kind kind, std::string text, std::string where) {
+    auto spec = std::make_shared<const grammar::Spec>(kind, std::move(text), std::move(where));
+    grammar::check_size(*spec);
+    return spec;
+  };
   const int count =
       given.json_schema.has_value() + given.regex.has_value() + given.grammar.has_value();
   check<ConfigError>(count <= 1, "expected one of ", schema_key, ", ", regex_key, " and ",
                      grammar_key, ", found ", count);
-  if (given.regex)
-    return std::make_shared<const grammar::Spec>(Kind::kRegex, *given.regex, regex_key);
-  const auto from_file = [](Kind kind, const std::string& path, const std::string& key) {
+  if (given.regex) return checked(Kind::kRegex, *given.regex, regex_key);
+  const auto from_file = [&](Kind kind, const std::string& path, const std::string& key) {
+    std::string text;
     try {
-      return std::make_shared<const grammar::Spec>(kind, read_file(path, kMostBytes),
-                                                   key + " " + path);
+      text = read_file(path, kMostBytes);
     } catch (const Error& e) {
       throw ConfigError(key + ": " + e.what());
     }
+    return checked(kind, std::move(text), key + " " + path);
   };
   if (given.json_schema) return from_file(Kind::kJsonSchema, *given.json_schema, schema_key);
   if (given.grammar) return from_file(Kind::kGrammar, *given.grammar, grammar_key);

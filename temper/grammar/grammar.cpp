@@ -8,6 +8,7 @@
 #include "temper/base/plugin.h"
 #include "temper/grammar/automaton.h"
 #include "temper/grammar/gbnf.h"
+#include "temper/grammar/json_pattern.h"
 #include "temper/grammar/schema_check.h"
 #include "temper/grammar/tagged.h"
 #include "temper/grammar/token_bytes.h"
@@ -15,7 +16,8 @@
 namespace temper::grammar {
 namespace {
 
-constexpr size_t kLongestText = size_t{1} << 20;
+constexpr size_t kLongestText = size_t{1} << 20;  // of a schema, and of what is made from one
+constexpr size_t kLongestRegex = size_t{16} << 10, kLongestGrammar = size_t{64} << 10;
 
 struct XgrammarPlugin {
   Plugin plugin{"libtemper_xgrammar.so"};
@@ -81,6 +83,19 @@ std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
 
 }  // namespace
 
+void check_size(const Spec& spec) {
+  const size_t most = spec.kind == Spec::Kind::kRegex     ? kLongestRegex
+                      : spec.kind == Spec::Kind::kGrammar ? kLongestGrammar
+                                                          : kLongestText;
+  check<ConfigError>(spec.text.size() <= most, spec.where, ": found ", spec.text.size(),
+                     " bytes, expected at most ", most, "; longer ones take minutes to compile");
+  if (spec.kind == Spec::Kind::kJsonSchema) return;
+  const int64_t repeats = num_large_repeats(spec.text);
+  check<ConfigError>(repeats <= kMostRepeats, spec.where, ": found ", repeats,
+                     " repetitions {32} and above, expected at most ", kMostRepeats,
+                     "; more take minutes to compile");
+}
+
 bool available() { return xgrammar_plugin().compiler && xgrammar_plugin().tags; }
 
 Spec json_object(std::string where) {
@@ -91,10 +106,11 @@ Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool onc
             const std::string& where) {
   Json list = Json::array();
   size_t size = 0;
+  int64_t literals = 0;
   for (const Tag& tag : tags) {
     size += tag.begin.size() + dump_json(tag.schema).size() + tag.end.size();
     check<ConfigError>(size <= kLongestText, where, ": more than ", kLongestText, " bytes");
-    const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where);
+    const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where, &literals);
     list.push_back({{"type", "tag"},
                     {"begin", tag.begin},
                     {"content",

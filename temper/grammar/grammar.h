@@ -15,6 +15,12 @@ namespace temper::grammar {
 // Whether this build has grammars.
 bool available();
 
+// Throws ConfigError ("WHERE: ..") for a regular expression above 16 KiB, a grammar above 64 KiB or
+// a schema above 1 MiB, or of more large repetitions than kMostRepeats, as users write them:
+// compiling takes time that grows with the square of the length, and cannot be interrupted. Schemas
+// have limits of their own beside this one (SchemaLimits).
+void check_size(const Spec& spec);
+
 // A compiled grammar: immutable, for any number of completions at once.
 class Grammar;
 

@@ -281,4 +281,20 @@ std::string json_pattern(std::string_view pattern, const std::string& where) {
   return "\u00e9{0}(?:" + Translator(pattern, where).translated() + ")";
 }
 
+int64_t num_large_repeats(std::string_view text) {
+  constexpr int64_t kLarge = 32;
+  int64_t found = 0;
+  for (size_t at = 0; (at = text.find('{', at)) != text.npos; ++at) {
+    int64_t largest = 0, number = 0;
+    size_t end = at + 1;
+    for (; end < text.size() && (text[end] == ',' || (text[end] >= '0' && text[end] <= '9'));
+         ++end) {
+      number = text[end] == ',' ? 0 : std::min(10 * number + (text[end] - '0'), kLarge);
+      largest = std::max(largest, number);
+    }
+    found += end < text.size() && text[end] == '}' && largest >= kLarge;
+  }
+  return found;
+}
+
 }  // namespace temper::grammar

@@ -12,13 +12,15 @@
 #include "temper/grammar/json_pattern.h"
 #include "temper/grammar/schema_keywords.h"
 #include "temper/grammar/schema_values.h"
+#include "temper/text/unicode.h"
 
 namespace temper::grammar {
 namespace {
 
 class Checker {
  public:
-  Checker(const Json& root, std::string where) : root_(root), where_(std::move(where)) {}
+  Checker(const Json& root, std::string where, int64_t literal_bytes)
+      : root_(root), where_(std::move(where)), literal_bytes_(literal_bytes) {}
 
   void visit(const Json& schema, const std::string& place, int64_t depth);
   // Schemas that XGrammar might take for others.
@@ -30,18 +32,22 @@ class Checker {
   const std::vector<Rewritten>& patterns() const { return patterns_; }
   // `patternProperties` whose only name is replaced by this pattern for XGrammar.
   const std::vector<Rewritten>& names() const { return names_; }
+  int64_t literal_bytes() const { return literal_bytes_; }
 
  private:
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
-    throw ConfigError(str(where_, ": ", parts...));
+    throw ConfigError(printable(str(where_, ": ", parts...)));  // a NUL would end the message
   }
   template <class... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     wrong("not supported: ", parts...);
   }
   void limit(int64_t found, int64_t most, const char* what, const std::string& place) const {
-    if (found > most) wrong("too large: more than ", most, " ", what, " (at ", place, ")");
+    constexpr size_t kShown = 100;  // of a place, whose names are the client's
+    if (found > most)
+      wrong("too large: more than ", most, " ", what, " (at ", place.substr(0, kShown),
+            place.size() > kShown ? "..)" : ")");
   }
 
   void check_beside(const Json& schema, const std::string& whole, const std::string& place) const;
@@ -49,7 +55,7 @@ class Checker {
                    int64_t depth);
   void visit_ref(const Json& ref, const std::string& place, int64_t depth);
   std::vector<std::string> types_of(const Json& schema, const std::string& place) const;
-  void check_counts(const Json& schema, const std::string& place) const;
+  void check_counts(const Json& schema, const std::string& place);
   void visit_object(const Json& schema, const std::string& place, int64_t depth);
   void check_required(const Json& schema, const std::string& place) const;
   void check_open_names(const Json& schema, const std::string& place) const;
@@ -57,8 +63,18 @@ class Checker {
   void visit_array(const Json& schema, const std::string& place, int64_t depth);
   void check_string(const Json& schema, const std::string& place);
   void visit_name_pattern(const std::string& name, const std::string& place);
+  void add_literal(size_t bytes, const std::string& place) {
+    limit(literal_bytes_ += static_cast<int64_t>(bytes), SchemaLimits::kLiteralBytes,
+          "bytes of `const`, `enum` and names of properties in all", place);
+  }
+  void add_pattern(const std::string& pattern, const std::string& place) {
+    limit(pattern_bytes_ += std::ssize(pattern), SchemaLimits::kPatternBytes, "bytes of patterns",
+          place);
+    limit(repeats_ += num_large_repeats(pattern), kMostRepeats,
+          "repetitions {32} and above in patterns", place);
+  }
   std::string in_json(const std::string& pattern, const std::string& place) const {
-    return json_pattern(pattern, where_ + ": at " + place);
+    return json_pattern(pattern, printable(where_ + ": at " + place));
   }
 
   const Json& root_;
@@ -66,7 +82,8 @@ class Checker {
   std::set<const Json*> visited_;
   std::vector<std::string> confusable_;
   std::vector<Rewritten> patterns_, names_;
-  int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0, pattern_bytes_ = 0;
+  int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0, pattern_bytes_ = 0, literal_bytes_,
+          large_counts_ = 0, repeats_ = 0;
 };
 
 void Checker::visit(const Json& schema, const std::string& place, int64_t depth) {
@@ -111,12 +128,14 @@ void Checker::visit_whole(const Json& schema, const std::string& whole, const st
   if (whole == "$ref") return visit_ref(value, place, depth);
   if ((whole == "const" || whole == "enum") && names_annotation(value))
     confusable_.push_back(place);
-  if (whole == "const") return;
+  if (whole == "const") return add_literal(dump_json(value).size(), place);
   if (!value.is_array() || value.empty())
     wrong("`", whole, "` at ", place, ": found ", quote(value), ", expected a list, not empty");
   if (whole == "enum") {
     enum_values_ += static_cast<int64_t>(value.size());
-    return limit(enum_values_, SchemaLimits::kEnumValues, "values of `enum` in all", place);
+    limit(enum_values_, SchemaLimits::kEnumValues, "values of `enum` in all", place);
+    for (const Json& one : value) add_literal(dump_json(one).size(), place);
+    return;
   }
   if (whole == "allOf" && value.size() > 1)
     refuse("the keyword `allOf` with ", value.size(), " schemas at ", place,
@@ -173,7 +192,7 @@ std::vector<std::string> Checker::types_of(const Json& schema, const std::string
   return {};
 }
 
-void Checker::check_counts(const Json& schema, const std::string& place) const {
+void Checker::check_counts(const Json& schema, const std::string& place) {
   for (const char* key :
        {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}) {
     const Json* count = find(schema, key);
@@ -184,12 +203,19 @@ void Checker::check_counts(const Json& schema, const std::string& place) const {
     if (*count > SchemaLimits::kCount)
       wrong("too large: `", key, "` at ", place, " is ", quote(*count), ", expected at most ",
             SchemaLimits::kCount);
+    if (*count > SchemaLimits::kSmallCount)
+      limit(++large_counts_, SchemaLimits::kLargeCounts, "counts above 1024 in all", place);
   }
 }
 
 void Checker::visit_object(const Json& schema, const std::string& place, int64_t depth) {
   check_required(schema, place);
   check_open_names(schema, place);
+  // XGrammar writes an object anew for each number of properties that it may have so far.
+  const size_t most_copies = std::max(schema.value("minProperties", size_t{0}),
+                                      schema.value("maxProperties", size_t{0})),
+               copies = std::clamp<size_t>(most_copies, 1,
+                                           std::max<size_t>(size_of(schema, "properties"), 1));
   for (const char* key : {"properties", "patternProperties"}) {
     const Json* map = find(schema, key);
     if (!map) continue;
@@ -200,6 +226,7 @@ void Checker::visit_object(const Json& schema, const std::string& place, int64_t
     limit(properties_, SchemaLimits::kProperties, "properties in all", place);
     bool confusable = false;
     for (const auto& [name, value] : map->items()) {
+      if (key == std::string_view("properties")) add_literal(name.size() * copies, place);
       visit(value, within(here, name), depth + 1);
       if (key == std::string_view("patternProperties")) visit_name_pattern(name, here);
       confusable = confusable || is_annotation(name);
@@ -282,8 +309,7 @@ void Checker::visit_array(const Json& schema, const std::string& place, int64_t 
 }
 
 void Checker::visit_name_pattern(const std::string& name, const std::string& place) {
-  limit(pattern_bytes_ += std::ssize(name), SchemaLimits::kPatternBytes, "bytes of patterns",
-        place);
+  add_pattern(name, place);
   names_.push_back({place, in_json(name, place)});
 }
 
@@ -302,9 +328,7 @@ void Checker::check_string(const Json& schema, const std::string& place) {
   const std::string own = format ? format_pattern(format->get<std::string>()) : "";
   if (!pattern && own.empty()) return;
   const std::string written = pattern ? pattern->get<std::string>() : own;
-  if (pattern)
-    limit(pattern_bytes_ += std::ssize(written), SchemaLimits::kPatternBytes, "bytes of patterns",
-          place);
+  if (pattern) add_pattern(written, place);
   patterns_.push_back({place, in_json(written, place)});
 }
 
@@ -334,11 +358,13 @@ Json adapted(const Json& schema, const Checker& checker) {
 
 }  // namespace
 
-std::string checked_schema(const Json& schema, const std::string& text, const std::string& where) {
+std::string checked_schema(const Json& schema, const std::string& text, const std::string& where,
+                           int64_t* literal_bytes) {
   check<ConfigError>(schema.is_object() || schema.is_boolean(), where,
                      ": expected a JSON schema, an object");
-  Checker checker(schema, where);
+  Checker checker(schema, where, literal_bytes ? *literal_bytes : 0);
   checker.visit(schema, "#", 0);
+  if (literal_bytes) *literal_bytes = checker.literal_bytes();
   if (checker.confusable().empty() && checker.patterns().empty() && checker.names().empty())
     return text;
   return dump_json(adapted(schema, checker));

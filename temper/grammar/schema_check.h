@@ -21,11 +21,18 @@ struct SchemaLimits {
   static constexpr int64_t kDepth = 100;      // schemas within each other
   static constexpr int64_t kCount = 1000000;  // value of minLength, maxItems and the like
   static constexpr int64_t kPatternBytes = int64_t{16} << 10;  // bytes of all patterns together
+  // bytes of all `const`, values of `enum` and names of properties together; a name beside
+  // minProperties or maxProperties as often as they say
+  static constexpr int64_t kLiteralBytes = int64_t{64} << 10;
+  // values of minLength, maxItems and the like above kSmallCount
+  static constexpr int64_t kLargeCounts = 200, kSmallCount = 1024;
 };
 
 // The text to compile, equal in meaning. Throws ConfigError ("WHERE: ..") that names the keyword
 // and its place, "#/properties/a", if a keyword is malformed, cannot be enforced, or is over a
-// limit.
-std::string checked_schema(const Json& schema, const std::string& text, const std::string& where);
+// limit. literal_bytes: those of the schemas before this one that are compiled together with it, to
+// which its own are added; null: there are none.
+std::string checked_schema(const Json& schema, const std::string& text, const std::string& where,
+                           int64_t* literal_bytes = nullptr);
 
 }  // namespace temper::grammar

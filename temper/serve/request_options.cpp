@@ -53,17 +53,10 @@ void read_bias(Members& members, generate::SamplingOptions& options) {
   }
 }
 
-// Longest expression or grammar: longer ones take its compiler minutes, for which others wait.
-// Schemas have limits of their own (grammar::SchemaLimits).
-constexpr size_t kLongestRegex = size_t{16} << 10, kLongestGrammar = size_t{64} << 10;
-
 SpecPointer spec(Kind kind, std::string text, const std::string& key) {
-  const size_t most = kind == Kind::kRegex     ? kLongestRegex
-                      : kind == Kind::kGrammar ? kLongestGrammar
-                                               : SIZE_MAX;
-  check<DataError>(text.size() <= most, "`", key, "`: found ", text.size(),
-                   " bytes, expected at most ", most);
-  return std::make_shared<const grammar::Spec>(kind, std::move(text), "`" + key + "`");
+  auto out = std::make_shared<const grammar::Spec>(kind, std::move(text), "`" + key + "`");
+  grammar::check_size(*out);
+  return out;
 }
 
 // A text for the regular expression or the grammar, an object or its text for the schema.
@@ -145,6 +138,22 @@ bool is_function(const Json& tool) {
          tool["function"].contains("name") && tool["function"]["name"].is_string();
 }
 
+// Longest name of a function that a grammar spells, OpenAI's.
+constexpr size_t kLongestName = 64;
+
+size_t num_characters(const std::string& utf8) {
+  return static_cast<size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+void check_name(const Json& tool) {
+  const Json& name = tool["function"]["name"];
+  const size_t length = num_characters(name.get<std::string>());
+  check<DataError>(length <= kLongestName, "`tools`: the function ", quoted(name),
+                   " has a name of ", length, " characters, expected at most ", kLongestName,
+                   " where `tool_choice` demands a call");
+}
+
 void check_tool(const Json& tool) {
   if (!is_function(tool)) wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
   const Json parameters = tool["function"].value("parameters", Json());
@@ -192,6 +201,7 @@ void read_tools(Members& members, CompletionRequest& out) {
     wrong("tool_choice", *choice,
           R"("none", "auto", "required" or {"type": "function", "function": {"name": ..}})");
   if (!any) wrong("tool_choice", *choice, "`tools` to choose from");
+  for (const Json& tool : *tools) check_name(tool);
   out.tool_choice = named ? ToolChoice::kNamed : ToolChoice::kRequired;
   if (!named) return;
   out.tool_name = (*choice)["function"]["name"].get<std::string>();

@@ -1,13 +1,16 @@
 // Options of a request in the engine: grammars, ends, log-probabilities of more than was sampled.
 // What is recorded stays what score computes.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/generate/beams.h"
+#include "temper/generate/option_values.h"
 #include "temper/generate/score.h"
 #include "temper/models/load.h"
 #include "tests/generate/tiny.h"
@@ -229,4 +232,29 @@ TEST_CASE("a completion that goes on from its middle knows what it has said alre
       }
     }
   }
+}
+
+TEST_CASE("expressions and grammars that would take minutes are refused, with their length") {
+  const auto refused = [](const GrammarChoice& given) {
+    try {
+      grammar_spec(given, "--json-schema", "--regex", "--grammar");
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string file =
+      temporary_directory() + "/temper-grammar-" + std::to_string(::getpid()) + ".gbnf";
+  const auto grammar = [&](size_t bytes) {
+    write_file_atomic(file, "root ::= \"" + std::string(bytes - 11, 'a') + "\"");
+    const std::string why = refused({.grammar = file});
+    ::unlink(file.c_str());
+    return why;
+  };
+  CHECK(refused({.regex = std::string(16384, 'a')}).empty());
+  CHECK(refused({.regex = std::string(16385, 'a')})
+            .starts_with("--regex: found 16385 bytes, expected at most 16384"));
+  CHECK(grammar(65536).empty());
+  CHECK(grammar(65537).starts_with("--grammar " + file +
+                                   ": found 65537 bytes, expected at most 65536"));
 }

@@ -14,6 +14,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/grammar/grammar.h"
+#include "temper/grammar/tagged.h"
 #include "temper/text/unicode.h"
 #include "tests/text/golden.h"
 
@@ -453,7 +454,40 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
   const auto pattern = [](size_t bytes) {
     return R"({"type":"string","pattern":")" + std::string(bytes, 'a') + "\"}";
   };
+  const auto constant = [](size_t bytes) {  // of its JSON
+    return R"({"const":")" + std::string(bytes - 2, 'a') + "\"}";
+  };
+  // A name, a value of `const` and one of `enum`, of so many bytes together.
+  const auto literals = [](size_t bytes) {
+    const std::string third(bytes / 3 - 2, 'b'), rest(bytes - 2 * (bytes / 3), 'n');
+    return R"({"type":"object","properties":{")" + rest + R"(":{"anyOf":[{"const":")" + third +
+           R"("},{"enum":[")" + third + "\"]}]}}}";
+  };
+  // Properties with names of so many bytes, of which an object has at most so many.
+  const auto counted = [](int n, size_t bytes, int most) {
+    Json properties = Json::object();
+    for (int i = 0; i < n; ++i) {
+      std::string name = std::to_string(i);
+      name.resize(bytes, 'n');
+      properties[name] = {{"type", "null"}};
+    }
+    return dump_json({{"type", "object"}, {"properties", properties}, {"maxProperties", most}});
+  };
+  const auto large_counts = [&](int n) {
+    return "{\"anyOf\":[" + numbered(n, R"({"type":"string","maxLength":20)", "0}") + "]}";
+  };
+  const auto repeats = [](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += "[a-c]{1,32}";
+    return R"({"type":"string","pattern":")" + text + R"((d{31}){2,}e{9}"})";
+  };
   const std::vector<std::tuple<std::string, std::string, const char*>> rows{
+      {constant(65536), constant(65537),
+       "too large: more than 65536 bytes of `const`, `enum` and names of properties in all (at #)"},
+      {literals(65536), literals(65537), "more than 65536 bytes of `const`, `enum` and names"},
+      {counted(100, 15, 43), counted(100, 15, 44), "more than 65536 bytes of `const`, `enum` and"},
+      {large_counts(200), large_counts(201), "more than 200 counts above 1024 in all (at #/anyOf/"},
+      {repeats(256), repeats(257), "more than 256 repetitions {32} and above in patterns (at #)"},
       {pattern(16384), pattern(16385), "too large: more than 16384 bytes of patterns (at #)"},
       {of(5000), of(5001), "too large: more than 5000 values of `enum` in all (at #)"},
       {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in all (at #)"},
@@ -471,4 +505,23 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
     CHECK(found.find(refused) != std::string::npos);
     CHECK(found.size() < 300);
   }
+}
+
+TEST_CASE("the functions of a request share the limit of one schema") {
+  const auto tags = [](int n) {
+    std::vector<Tag> out;
+    for (int i = 0; i < n; ++i)
+      out.push_back({"<call>", Json{{"const", std::string(20000, 'a')}}, "</call>"});
+    return out;
+  };
+  CHECK_NOTHROW(tagged(tags(3), "\n", false, "tools"));
+  CHECK_THROWS_WITH_AS(tagged(tags(4), "\n", false, "tools"),
+                       doctest::Contains("tools: too large: more than 65536 bytes"), ConfigError);
+}
+
+TEST_CASE("an error names what is wrong to its end, whatever characters it has") {
+  Qwen f;
+  const std::string found =
+      refusal(f, R"({"type":"object","properties":{"a\u0000b":{"type":"no"}}})");
+  CHECK(found.find("#/properties/a\\x00b: found \"no\", expected null") != std::string::npos);
 }
