@@ -24,6 +24,11 @@ void SamplerCheck::add(const TrainingBatch& batch, const train::ForwardPass& pas
       if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
       sum_ += difference;
       ++tokens_;
+      unsure_ += sampled != 0;
+      if (std::isfinite(own)) {  // else the trainer itself says so
+        own_ += own;
+        kl_ += own == sampled ? 0 : std::exp(own - sampled) - (own - sampled) - 1;
+      }
       if (difference <= largest_) continue;
       largest_ = difference;
       tag_ = span.tag;
@@ -36,10 +41,13 @@ void SamplerCheck::reduce(dist::Group& group) {
   const double mine = largest_;
   largest_ = group.all_reduce_max(mine);
   elsewhere_ = mine != largest_;
-  std::vector<double> sums{sum_, tokens_};
+  std::vector<double> sums{sum_, tokens_, kl_, own_, unsure_};
   group.all_reduce_sum(sums);
   sum_ = sums[0];
   tokens_ = sums[1];
+  kl_ = sums[2];
+  own_ = sums[3];
+  unsure_ = sums[4];
 }
 
 void SamplerCheck::stop_on_difference(int64_t step, const TrainingBatch& batch,

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/clock.h"
@@ -19,6 +20,10 @@ static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
 
 // Nats per token. Other meshes and machines round differently, which is not worth a warning.
 static constexpr double kMeshRounding = 1e-4;
+
+// Nats per token: a policy that learns is not so far from what it was some updates before.
+static constexpr double kImpossibleKl = 1;
+static constexpr int64_t kMostWrongBatches = 3;
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
                RolloutSource& source, train::Messages& messages, const std::string& output_dir)
@@ -188,7 +193,8 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
                                    .recompute = config_.train.recompute == Recompute::kBlocks,
                                    .watched = true};
   const ops::TokenLogp now = train::token_logp(*roles_.policy.model, pass, options);
-  if (compares() || compares_file()) sampler_check_.add(batch_, pass, now.logp);
+  if (compares() || compares_file() || compares_servers())
+    sampler_check_.add(batch_, pass, now.logp);
   TokenBatch b = batch_.token_batch(pass, now, weight_);
   b.update_tokens = update_tokens_;
   if (algorithm_.needs().critic) b.value_M = roles_.critic->values(pass, options);
@@ -203,12 +209,36 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
 }
 
 void RlTask::before_update(int64_t step) {
-  if (!compares() && !compares_file()) return;
+  if (!compares() && !compares_file() && !compares_servers()) return;
   sampler_check_.reduce(group_);
+  if (compares_servers()) check_servers(step);
   if (compares_file())
     check_file(step);
   else if (rl_.on_mismatch == RlSection::OnMismatch::kStop)
     sampler_check_.stop_on_difference(step, batch_, *roles_.policy.model);
+}
+
+// Ends a run whose servers' log-probabilities cannot be those of any of its policies: importance
+// weights of them are noise, which clips to a gradient that looks like one. Servers that keep their
+// own weights (sync: none) may be as far away as they like.
+void RlTask::check_servers(int64_t step) {
+  const double kl = sampler_check_.kl();
+  const bool synced = config_.rollout.server.sync == generate::ServerSection::Sync::kDisk;
+  const bool sure = sampler_check_.sure_of_all();
+  wrong_batches_ = sure || (synced && kl > kImpossibleKl) ? wrong_batches_ + 1 : 0;
+  if (std::isfinite(kl) && wrong_batches_ < kMostWrongBatches) return;
+  throw train::AgreedError(
+      str("step ", step, ": rollout.server: the log-probabilities of the servers are not those of ",
+          "the policy: ",
+          sure ? str("all are 0 in ", wrong_batches_, " consecutive batches")
+               : str("mismatch_kl is ", kl, " nats per token",
+                     std::isfinite(kl) ? str(", above ", kImpossibleKl, " in ", wrong_batches_,
+                                             " consecutive batches")
+                                       : std::string()),
+          ", which no staleness explains; expected those of the sampled tokens under the weights "
+          "that the run gave the server. Look at what changes token ids or log-probabilities on "
+          "the way (a proxy, another vocabulary, another rollout.server.kind); temper check asks "
+          "the servers"));
 }
 
 // The contract of rl.replay is that a file's log-probabilities are not used unless on_mismatch is

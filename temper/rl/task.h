@@ -54,7 +54,13 @@ class RlTask : public train::Task {
   bool compares_file() const {
     return update_ == 0 && !source_.samples() && rl_.on_mismatch == RlSection::OnMismatch::kStop;
   }
+  // Whether this update is the first of a batch that servers sampled, at whatever staleness.
+  bool compares_servers() const {
+    return update_ == 0 && source_.samples() && config_.rollout.server.used() &&
+           rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
+  }
   void check_file(int64_t step) const;
+  void check_servers(int64_t step);
   void note_staleness(int64_t policy_version);
   void check_fresh(int64_t step) const;
   int64_t updates_of_batch() const;
@@ -81,6 +87,7 @@ class RlTask : public train::Task {
   int64_t oldest_ = 0;          // the same, of the version that is furthest behind
   const ImportanceCorrection correction_;
   SamplerCheck sampler_check_;  // compares the tokens of this update
+  int64_t wrong_batches_ = 0;   // consecutive ones that are not the policy's
   Json before_batch_;           // the algorithm's state, before it gave the batch credit
   Json done_;                   // the state after the last step
   // the source's batches in flight after the last step

@@ -104,6 +104,25 @@ for kind in vllm sglang; do
   kill $process
 done
 
+# A server whose log-probabilities are nobody's: of a temper serve the check at the start finds out, of others the run,
+# which ends before it is trained on them for long.
+for lie in tiny zero shifted; do
+  stand_in lies.log openai $url --lie $lie
+  useless "$address" 'what it says of its tokens is not true: it sampled token '
+  kill $process
+  [ $lie = shifted ] && continue  # this model finds all tokens about as likely, so nothing is far away
+  stand_in lies.log vllm $url --lie $lie
+  status=0
+  grpo lies-$lie rollout.server.kind=vllm rollout.server.urls=[$address] > log 2>&1 || status=$?
+  [ $status = 1 ] && grep -q 'rollout.server: the log-probabilities of the servers are not those of the policy' log || fail "$lie: $status $(tail -3 log)"
+  [ $lie = tiny ] && steps=0 || steps=2
+  [ "$(cat lies-$lie/metrics.jsonl 2> /dev/null | wc -l)" = $steps ] || fail "$lie: trained $(wc -l < lies-$lie/metrics.jsonl) steps, expected $steps"
+  kill $process
+done
+stand_in lies.log openai $url
+grpo honest rollout.server.urls=[$address] train.max_steps=2 > log 2>&1 || fail "an honest proxy: $(tail -3 log)"
+kill $process
+
 # With staleness each batch is sampled by the weights of one update before.
 grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
 [ "$(versions stale 6)" = "0 0 1 2 3 4 " ] || fail "stale versions: $(versions stale 6)"

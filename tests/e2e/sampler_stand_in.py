@@ -1,11 +1,12 @@
 """A stand-in for vLLM's and SGLang's servers in tests: their routes, fields and answers, with the sampling done by a `temper serve`.
 
-usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS] [--processed] [--context N]
+usage: sampler_stand_in.py vllm|sglang|openai TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS] [--processed] [--context N] [--lie KIND]
 Prints "serving at URL", and "loaded DIRECTORY" for all weights that it is given. A request with a field that the real server does not know, or without
 one that it needs, is answered as the real one would.
 --fail-first N: the first N sampling requests are answered 500. --forget-after N: behind the N-th it says "forgot" and has its own weights, as if it
 had been started again. --load-seconds S: loading takes so long. --busy: from its FIRST sampling request on, for SECONDS, all are answered STATUS, 429 or
 503, and "busy" is said. --processed: log-probabilities are those after top-k, as far as that is 1 (vLLM's --logprobs-mode processed_logprobs). --context: of prompt and completion together only so many tokens are sampled.
+openai: temper serve's own routes, passed on. --lie: sampled log-probabilities are tiny (-1e30) or zero, or each id is shifted by one.
 """
 import argparse
 import http.server
@@ -17,7 +18,7 @@ import urllib.parse
 import urllib.request
 
 parser = argparse.ArgumentParser()
-parser.add_argument("kind", choices=["vllm", "sglang"])
+parser.add_argument("kind", choices=["vllm", "sglang", "openai"])
 parser.add_argument("backend")
 parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--fail-first", type=int, default=0)
@@ -26,6 +27,7 @@ parser.add_argument("--load-seconds", type=float, default=0)
 parser.add_argument("--busy", type=float, nargs=3, default=[0, 0, 0])
 parser.add_argument("--processed", action="store_true")
 parser.add_argument("--context", type=int, default=None)
+parser.add_argument("--lie", choices=["tiny", "zero", "shifted"])
 options = parser.parse_args()
 kind, backend = options.kind, options.backend
 failures = options.fail_first
@@ -92,7 +94,18 @@ def complete(body):
     if options.processed and body.get("top_k") == 1:
         for choice in answer["choices"]:
             choice["logprobs"]["token_logprobs"] = [0.0] * len(choice["token_ids"])
+    for choice in answer["choices"] if options.lie and not body.get("echo") else []:
+        if options.lie == "shifted":
+            choice["token_ids"] = [(i + 1) % 62 for i in choice["token_ids"]]
+        else:
+            choice["logprobs"]["token_logprobs"] = [0.0 if options.lie == "zero" else -1e30] * len(choice["token_ids"])
     return answer
+
+
+def openai_post(path, query, body):
+    if path not in POSTED["openai"]:
+        raise Refused(404, "Not Found")
+    return complete(body) if path == "/v1/completions" else temper(path, body)
 
 
 def vllm_post(path, query, body):
@@ -187,6 +200,7 @@ def sglang_post(path, query, body):
 
 # What a real server answers 405 to another method than POST.
 POSTED = {"vllm": ["/v1/completions", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"],
+          "openai": ["/v1/completions", "/update_weights_from_disk"],
           "sglang": ["/generate", "/update_weights_from_disk", "/load_lora_adapter", "/unload_lora_adapter"]}
 
 
@@ -209,6 +223,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/health":
             return self.answer(200, None)
+        if self.path == "/v1/models" and kind == "openai":
+            with urllib.request.urlopen(backend + self.path, timeout=60) as answer:
+                return self.answer(200, json.load(answer))
         if self.path == "/v1/models":
             return self.answer(200, {"object": "list", "data": [{"id": "stand-in", "object": "model", "max_model_len": 64}] + [
                 {"id": name, "object": "model"} for name in adapters]})
@@ -222,12 +239,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             if url.path in ("/v1/completions", "/generate"):
                 count_sample()
-            post = vllm_post if kind == "vllm" else sglang_post
+            post = {"vllm": vllm_post, "sglang": sglang_post, "openai": openai_post}[kind]
             self.answer(200, post(url.path, urllib.parse.parse_qs(url.query), body))
         except Refused as e:
             self.answer(e.status, {"error": {"message": e.message, "type": "x", "code": e.status}})
         except urllib.error.HTTPError as e:
-            self.answer(500, {"error": {"message": e.read().decode()}})
+            self.answer(e.code if kind == "openai" else 500, {"error": {"message": e.read().decode()}})
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", options.port), Handler)

@@ -1,9 +1,11 @@
 // What a server is, found out before it is needed.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "temper/base/json.h"
+#include "temper/generate/remote/answer.h"
 #include "temper/generate/remote/protocol.h"
 
 namespace temper::generate::remote {
@@ -58,6 +60,41 @@ void sample_some(const Protocol& protocol, HttpClient& http, const std::string& 
   }
 }
 
+// What temper serve answers to a greedy request it also answers when it scores that text, bit for
+// bit on the processor: a proxy that changes ids or log-probabilities on the way, or makes them up,
+// differs. `protocol` samples by the route of OpenAI's API.
+void check_greedy(const Protocol& protocol, HttpClient& http, const std::string& model,
+                  int32_t token) {
+  constexpr float kMost = 0.01f;  // of rounding, where sums depend on the batch
+  Request request = some_tokens(token);
+  request.options.sampling.temperature = 0;
+  --request.options.max_new_tokens;  // the scored text is a prompt, which leaves room for a token
+  const RemoteSample greedy = protocol.sample(http, model, {.request = &request}, {}).at(0);
+  std::vector<int32_t> text = request.prompt;
+  text.insert(text.end(), greedy.tokens.begin(), greedy.tokens.end());
+  const Json answer = parse_answer(http.post("/v1/completions", dump_json({{"model", model},
+                                                                           {"prompt", text},
+                                                                           {"max_tokens", 0},
+                                                                           {"echo", true},
+                                                                           {"temperature", 0},
+                                                                           {"logprobs", 0}})));
+  const Json& choices = member(answer, "choices", Json::value_t::array);
+  const Json& scored = member(choices.at(0), "logprobs", Json::value_t::object);
+  const Json& scores = member(scored, "token_logprobs", Json::value_t::array);
+  check<DataError>(scores.size() == text.size(), "it scored ", scores.size(), " tokens of ",
+                   text.size());
+  for (size_t i = 0; i < greedy.tokens.size(); ++i) {
+    const size_t at = i + request.prompt.size();
+    const float said = greedy.logprobs[i], score = log_probability(scores[at]);
+    check<DataError>(
+        std::abs(said - score) <= kMost,
+        "what it says of its tokens is not true: it sampled token ", greedy.tokens[i],
+        " greedily with the log-probability ", said, ", and scores it ", score,
+        " in the same place; expected equal ones: something between it and the run changes token "
+        "ids or log-probabilities");
+  }
+}
+
 }  // namespace
 
 std::string Protocol::model_name(HttpClient& http) const { return name_of(first_model(http)); }
@@ -76,6 +113,7 @@ std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const 
                    ": start it with --cache-dtype ", needs.cache_dtype,
                    ", or set rollout.cache_dtype");
   sample_some(*this, http, name_of(model), needs.token);
+  if (size.is_number_integer()) check_greedy(*this, http, name_of(model), needs.token);
   return name_of(model);
 }
 
