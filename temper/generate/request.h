@@ -41,6 +41,9 @@ struct Request {
   int64_t num_samples = 1;
   GenerationOptions options;
   int adapter = 0;  // nn::Context::adapter
+  // Who asks. Where several do, they take turns, and none can keep the others out; 0: this program
+  // itself, which nobody shares the engine with.
+  uint64_t client = 0;
   // Where a completion is continued: the number of its first sample, and how many tokens of it the
   // prompt ends with. They determine the random numbers.
   int64_t first_sample = 0, position = 0;

@@ -11,6 +11,8 @@
 namespace temper::generate {
 namespace {
 
+constexpr int64_t kSpare = 8;  // this part of the pages and of max_batch is spare
+
 // What a prompt's own pages are, and what a sample needs beside those of them that it shares.
 int64_t pages_of_prompt(const Request& request, int64_t page_tokens) {
   return pages_for(static_cast<int64_t>(request.prompt.size()), page_tokens);
@@ -31,14 +33,45 @@ void Scheduler::add(std::shared_ptr<Prompt> prompt) {
   if (prompt->unfinished > 0) waiting_.push_back(std::move(prompt));
 }
 
-// Starts the next sample of the prompt that waits longest, if its pages are to be had.
+std::map<uint64_t, int64_t> Scheduler::running_by_client() const {
+  std::map<uint64_t, int64_t> running;
+  for (const auto& sequence : running_) ++running[sequence->prompt->request.client];
+  return running;
+}
+
+// The first prompt of the client with the fewest samples that run; of several, who came first.
+Scheduler::Waiting::iterator Scheduler::next_waiting(const std::map<uint64_t, int64_t>& running) {
+  auto best = waiting_.begin();
+  int64_t fewest = INT64_MAX;
+  for (auto it = waiting_.begin(); it != waiting_.end() && fewest > 0; ++it) {
+    const auto found = running.find((*it)->request.client);
+    const int64_t runs = found == running.end() ? 0 : found->second;
+    if (runs >= fewest) continue;
+    fewest = runs;
+    best = it;
+  }
+  return best;
+}
+
+// Starts the next sample of the client whose turn it is, if there is room for it.
 bool Scheduler::admit_one() {
-  const std::shared_ptr<Prompt>& prompt = waiting_.front();
+  const std::map<uint64_t, int64_t> running = running_by_client();
+  const auto place = next_waiting(running);
+  const std::shared_ptr<Prompt> prompt = *place;
+  const uint64_t client = prompt->request.client;
+  const auto found = running.find(client);
+  const int64_t runs = found == running.end() ? 0 : found->second;
+  const int64_t clients = std::ssize(running) + (runs == 0 ? 1 : 0);
+  const bool below_share = clients > 1 && runs < std::max<int64_t>(max_batch_ / clients, 1);
+  const int64_t spare = below_share ? std::max<int64_t>(max_batch_ / kSpare, 1) : 0;
+  if (std::ssize(running_) >= max_batch_ + spare) return false;
+  const int64_t kept = client != 0 && runs > 0 ? cache_.max_pages() / kSpare : 0;
   const bool first = prompt->next_sample == 0;
   const int64_t needed = pages_of_sample(prompt->request, cache_.page_tokens()) +
                          (first ? pages_of_prompt(prompt->request, cache_.page_tokens()) : 0);
   const int64_t states = first ? 2 : 1;  // the prompt has one, too
-  if (reserved_ + needed > cache_.max_pages() || states > cache_.max_states() - reserved_states_)
+  if (reserved_ + needed > cache_.max_pages() - kept ||
+      states > cache_.max_states() - reserved_states_)
     return false;
   reserved_ += needed;
   reserved_states_ += states;
@@ -52,13 +85,13 @@ bool Scheduler::admit_one() {
   sequence->completion.request = prompt->id;
   sequence->prompt = prompt;
   running_.push_back(std::move(sequence));
-  if (prompt->next_sample == prompt->request.num_samples) waiting_.pop_front();
+  if (prompt->next_sample == prompt->request.num_samples) waiting_.erase(place);
   return true;
 }
 
 ScheduledBatch Scheduler::next_passes(Speculation& speculation,
                                       const std::function<bool()>& mixes) {
-  while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
+  while (!waiting_.empty() && admit_one()) {
   }
   const bool several = std::any_of(running_.begin(), running_.end(), [&](const auto& sequence) {
     return sequence->prompt->request.adapter != running_.front()->prompt->request.adapter;

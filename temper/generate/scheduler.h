@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -105,8 +106,12 @@ class Scheduler {
   void add(std::shared_ptr<Prompt> prompt);
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // Admits what there is room for, first come, first served, and plans the next passes: one for
-  // each adapter, or, where several are in use and `mixes` allows it, one for all.
+  // Admits what there is room for and plans the next passes: one for each adapter, or, where
+  // several are in use and `mixes` allows it, one for all. Clients take turns (Request::client):
+  // the next sample is of the one with the fewest that run, and of its requests of the first. A
+  // client that others wait beside cannot keep them out: an eighth of the pages is for those of
+  // whom nothing runs, and so many samples more than max_batch may run of clients below their
+  // share.
   ScheduledBatch next_passes(Speculation& speculation, const std::function<bool()>& mixes);
   // After the passes, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
@@ -126,6 +131,10 @@ class Scheduler {
   void check_invariants() const;
 
  private:
+  using Waiting = std::deque<std::shared_ptr<Prompt>>;
+  // Samples that run, by client.
+  std::map<uint64_t, int64_t> running_by_client() const;
+  Waiting::iterator next_waiting(const std::map<uint64_t, int64_t>& running);
   bool admit_one();
   static void add_decoding(ScheduledPass& pass, Speculation& speculation);
   using PassOf = std::function<ScheduledPass&(const Prompt&)>;
@@ -136,7 +145,7 @@ class Scheduler {
 
   PageCache& cache_;
   int64_t max_batch_, prefill_tokens_;
-  std::deque<std::shared_ptr<Prompt>> waiting_;   // prompts with samples that were not admitted
+  Waiting waiting_;                               // prompts with samples that were not admitted
   std::vector<std::shared_ptr<Prompt>> filling_;  // admitted, not all of the prompt is in the cache
   std::vector<std::unique_ptr<Sequence>> running_;
   int64_t reserved_ = 0;         // pages that what was admitted may take

@@ -117,21 +117,44 @@ void Ticket::on_arrival(std::function<void()> arrived) {
 }
 
 SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
-                         std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests)
+                         std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests,
+                         int64_t most_of_address)
     : own_engine_(std::make_unique<generate::Engine>(model, options, tokenizer)),
       source_(own_engine_.get()),
       has_text_(tokenizer != nullptr),
-      most_requests_(most_requests) {}
+      most_requests_(most_requests),
+      most_of_address_(most_of_address > 0 ? most_of_address : most_requests - most_requests / 4) {}
 
 SamplerLoop::SamplerLoop(bool has_text, int64_t most_requests)
-    : source_(nullptr), has_text_(has_text), most_requests_(most_requests), paused_(true) {}
+    : source_(nullptr),
+      has_text_(has_text),
+      most_requests_(most_requests),
+      most_of_address_(most_requests),
+      paused_(true) {}
 
-Reservation SamplerLoop::reserve() {
+Reservation SamplerLoop::reserve(const std::string& address) {
   check<ServerStopped>(!refuses(), "the server is stopping; retry later");
   Reservation reservation{counted(sampling_), counted(open_)};
-  if (sampling_ <= most_requests_) return reservation;
+  if (sampling_ > most_requests_) {
+    ++refused_;
+    throw TooManyRequests{most_requests_};
+  }
+  if (address.empty()) return reservation;
+  reservation.client = std::hash<std::string>{}(address) | 1;  // 0 is this program
+  {
+    const std::lock_guard lock(addresses_->mutex);
+    ++addresses_->requests[address];
+  }
+  // Gives back both places.
+  reservation.sampling = {
+      nullptr, [all = addresses_, address, place = std::move(reservation.sampling)](void*) {
+        const std::lock_guard lock(all->mutex);
+        if (--all->requests[address] == 0) all->requests.erase(address);
+      }};
+  const std::lock_guard lock(addresses_->mutex);
+  if (addresses_->requests[address] <= most_of_address_) return reservation;
   ++refused_;
-  throw TooManyRequests{most_requests_};
+  throw TooManyRequests{most_of_address_, true};
 }
 
 std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests,
@@ -163,6 +186,7 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requ
     callbacks.failed = [queue](const generate::Completion&, const std::string& why) {
       queue->fail(why);
     };
+    request.client = reservation.client;
     if (request.options.stream)
       callbacks.on_token = [put](const generate::Completion& c) { put(c, false); };
     ticket->ids_.push_back(source_->submit(std::move(request), std::move(callbacks)));

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -37,6 +38,7 @@ class SamplerLoop;
 struct Reservation {
   std::shared_ptr<void> sampling;  // until the samples are complete
   std::shared_ptr<void> open;      // until the client has its answer
+  uint64_t client = 0;             // generate::Request::client
 };
 
 // Thrown where the server ends before what it was asked for is done.
@@ -72,17 +74,20 @@ class Ticket {
   std::shared_ptr<void> open_;
 };
 
-// Thrown where as many requests as the server takes are there already.
+// Thrown where as many requests as the server takes, or takes of one address, are there already.
 struct TooManyRequests {
   int64_t limit;
+  bool of_address = false;
 };
 
 class SamplerLoop {
  public:
   // most_requests: most requests at once that wait or are being sampled. A request whose samples
-  // are complete, and whose client has yet to read them, does not count.
+  // are complete, and whose client has yet to read them, does not count. most_of_address: most of
+  // these from one address; 0: three quarters, so that none keeps the others out.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
-              std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
+              std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests,
+              int64_t most_of_address = 0);
   // For a caller that samples itself, between begin() and end(). has_text: what samples has a
   // tokenizer.
   SamplerLoop(bool has_text, int64_t most_requests);
@@ -91,9 +96,9 @@ class SamplerLoop {
   void prepare(const generate::GenerationOptions& options) {
     if (own_engine_) own_engine_->prepare(options);
   }
-  // A place for the requests of one client. From any thread. Throws TooManyRequests, and
-  // ServerStopped after refuse_new.
-  Reservation reserve();
+  // A place for the requests of one client, at this address; empty: one that has no limit of its
+  // own. From any thread. Throws TooManyRequests, and ServerStopped after refuse_new.
+  Reservation reserve(const std::string& address = {});
   // Submits requests, which have the same number of samples. From any thread, and never waits. With
   // GenerationOptions::stream a completion comes in many pieces, else in one. Null while the
   // weights are being changed: nothing is taken then, and `later` is called once, on the thread
@@ -156,7 +161,13 @@ class SamplerLoop {
   std::unique_ptr<generate::Engine> own_engine_;  // null: the caller samples
   generate::CompletionSource* source_;            // who samples; null: nobody yet. Set with gate_
   bool has_text_;
-  const int64_t most_requests_;
+  const int64_t most_requests_, most_of_address_;
+  // Requests that wait or are being sampled, by address.
+  struct Addresses {
+    std::mutex mutex;
+    std::map<std::string, int64_t> requests;
+  };
+  const std::shared_ptr<Addresses> addresses_ = std::make_shared<Addresses>();
   std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false}, paused_{false};
   std::atomic<int64_t> open_{0}, sampling_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},

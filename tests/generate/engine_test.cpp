@@ -254,6 +254,42 @@ TEST_CASE("a short prompt does not wait until a long one before it has gone thro
   CHECK(found == expected);
 }
 
+TEST_CASE("a client that asks for everything leaves room for another, and changes nothing of it") {
+  const auto model = tiny_model();
+  GenerationOptions long_ones, short_one;
+  long_ones.max_new_tokens = 200;
+  long_ones.ignore_eos = short_one.ignore_eos = true;
+  short_one.max_new_tokens = 4;
+  const Request greedy{
+      .index = 0, .prompt = {1, 2, 3}, .num_samples = 60, .options = long_ones, .client = 1},
+      other{.index = 1, .prompt = {4, 5}, .num_samples = 3, .options = short_one, .client = 2};
+  Engine alone(*model, {.max_batch = 8});
+  const Results expected = results(alone, {other});
+  Engine engine(*model, {.max_batch = 8});
+  int64_t steps = 0, greedy_done = 0, other_done = 0, before_other = 0;
+  Results found;
+  const auto done = [&](Completion c) {
+    if (c.index == 0) ++greedy_done;
+    if (c.index != 1) return;
+    ++other_done;
+    before_other = greedy_done;
+    found[{c.index, c.sample}] = c.tokens;
+  };
+  const Callbacks callbacks{.done = done, .on_token = {}};
+  engine.submit(greedy);
+  engine.submit(greedy);
+  for (; steps < 5; ++steps) engine.step(callbacks);
+  engine.submit(other);
+  while (other_done < 3 && engine.step(callbacks)) engine.check_invariants();
+  CHECK(other_done == 3);
+  CHECK(before_other == 0);
+  CHECK(found == expected);
+  while (engine.step(callbacks)) {
+  }
+  engine.check_invariants();
+  CHECK(greedy_done == 120);
+}
+
 TEST_CASE("pages are evicted in the order of their last use, and none before those after it") {
   PrefixTree tree(2);
   const std::vector<int32_t> a{1, 2, 3, 4, 5, 6}, b{1, 2, 7, 8};

@@ -72,6 +72,30 @@ TEST_CASE("requests that are parsed and not yet submitted count towards the limi
   CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
 }
 
+TEST_CASE("one address leaves others a quarter of the places") {
+  const auto model = generate::tiny::model(61, {2});
+  SamplerLoop loop(*model, {}, nullptr, 4), of_a_proxy(*model, {}, nullptr, 4, 4);
+  std::vector<Reservation> held;
+  for (int i = 0; i < 3; ++i) held.push_back(loop.reserve("10.0.0.1"));
+  try {
+    loop.reserve("10.0.0.1");
+    FAIL("one address has all places");
+  } catch (const TooManyRequests& e) {
+    CHECK(e.limit == 3);
+    CHECK(e.of_address);
+  }
+  CHECK(held[0].client != 0);
+  {
+    const Reservation other = loop.reserve("10.0.0.2");
+    CHECK(other.client != held[0].client);
+    CHECK_THROWS_AS(loop.reserve("10.0.0.2"), TooManyRequests);  // all are taken
+  }
+  held.pop_back();
+  held.push_back(loop.reserve("10.0.0.1"));
+  for (int i = 0; i < 3; ++i) held.push_back(of_a_proxy.reserve("10.0.0.1"));
+  CHECK_NOTHROW(of_a_proxy.reserve("10.0.0.1"));
+}
+
 TEST_CASE("while the weights change a request waits without a thread, and counts") {
   Loop l;
   std::promise<void> begun, go_on;
