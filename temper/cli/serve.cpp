@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -23,6 +25,7 @@
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/models/reload.h"
+#include "temper/serve/access.h"
 #include "temper/serve/server.h"
 #include "temper/serve/sessions.h"
 #include "temper/tinker/routes.h"
@@ -32,6 +35,34 @@ namespace {
 
 constexpr double kSecondsToClose = 1.5;  // after the drain, for connections to be answered
 
+// Ends the program if it has not ended by itself some time after begin(): a step of a large model,
+// a grammar that is being compiled (which nothing can interrupt), a client that reads slowly. Made
+// first, so that it watches over the end of everything else.
+class LastResort {
+ public:
+  ~LastResort() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    ended_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  void begin(double seconds) {
+    thread_ = std::thread([this, seconds] {
+      std::unique_lock lock(mutex_);
+      const std::chrono::duration<double> patience(seconds);
+      if (!ended_.wait_for(lock, patience, [this] { return done_; })) std::_Exit(0);
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
 // After a signal: lets requests end that are being answered, for as long as asked for; then ends
 // the server, and the program where that takes too long, because of a step of a large model or a
 // client that reads slowly.
@@ -39,8 +70,8 @@ class EndOfServing {
  public:
   // close: called before the server stops, so that nobody waits any more.
   EndOfServing(serve::Server& server, serve::SamplerLoop& sampling, double drain_seconds,
-               std::function<void()> close)
-      : thread_([this, &server, &sampling, drain_seconds, close] {
+               std::function<void()> close, LastResort& last_resort)
+      : thread_([this, &server, &sampling, drain_seconds, close, &last_resort] {
           while (!interrupted() && !done_) pause();
           sampling.refuse_new();
           if (interrupted() && sampling.counts().open > 0)
@@ -49,14 +80,10 @@ class EndOfServing {
           const double deadline = steady_seconds() + drain_seconds;
           while (!done_ && sampling.counts().open > 0 && steady_seconds() < deadline) pause();
           if (close) close();
+          if (interrupted()) last_resort.begin(kSecondsToClose);
           sampling.give_up();
           reached_ = true;
           server.stop();
-          const double end = steady_seconds() + kSecondsToClose;
-          while (!done_) {
-            if (interrupted() && steady_seconds() > end) std::_Exit(0);
-            pause();
-          }
         }) {}
   ~EndOfServing() {
     done_ = true;
@@ -142,7 +169,8 @@ class Serve : public Command {
     app.add_option("--port", options_.port, "port to listen on; 0: a free one")
         ->check(CLI::Range(0, 65535));
     app.add_option("--api-key-env", key_variable_,
-                   "name of the environment variable that holds the API key that clients must send")
+                   "name of the environment variable that holds the API key that clients must "
+                   "send, or several, separated by commas")
         ->check([](const std::string& name) {
           return name.empty() ? "found an empty name, expected that of a variable" : "";
         });
@@ -197,6 +225,10 @@ class Serve : public Command {
            "--max-requests", most_requests_,
            "maximum number of requests at once, waiting ones included; more are answered 429")
         ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+    app.add_option("--max-requests-per-address", most_requests_of_address_,
+                   "maximum number of these that one IP address may have, for example a proxy's; "
+                   "0: three quarters")
+        ->check(CLI::Range(int64_t{0}, int64_t{4096}));
     app.add_option(
            "--max-batch", engine_.max_batch,
            "maximum number of sequences decoded at once; changes the speed, never the result")
@@ -232,12 +264,14 @@ class Serve : public Command {
     options_.most_connections_of_address =
         std::min(options_.most_connections_of_address, options_.most_connections);
     follow_generation_config();
+    LastResort last_resort;
     Log log;
     options_.warn = [&log](const std::string& line) { log.write("warning: " + line); };
     if (access_log_) options_.access_log = [&log](const std::string& line) { log.write(line); };
     // The reader of standard error may have exited.
     ::signal(SIGPIPE, SIG_IGN);
-    serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
+    serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_,
+                                most_requests_of_address_);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
     std::optional<tinker::Service> trained;
@@ -257,7 +291,7 @@ class Serve : public Command {
     catch_interrupts();
     std::thread listening([&] { server.listen(); });
     {
-      const EndOfServing end(server, sampling, drain_seconds_, close);
+      const EndOfServing end(server, sampling, drain_seconds_, close, last_resort);
       std::cout << "serving at " << server.address() << std::endl;
       try {
         sampling.run([&end] { return end.reached(); },
@@ -275,6 +309,7 @@ class Serve : public Command {
  private:
   void open_sessions(const models::CausalLM& model) {
     if (sessions_.sessions == 0) return;
+    sessions_.owners = std::max<int64_t>(std::ssize(serve::keys_of(options_.api_key)), 1);
     serve::SessionRules rules;
     rules.ends = {model.eos_token_ids.begin(), model.eos_token_ids.end()};
     options_.sessions = std::make_shared<serve::Sessions>(sessions_, std::move(rules), true);
@@ -304,6 +339,8 @@ class Serve : public Command {
     if (key_variable_.empty()) return;
     const char* const key = std::getenv(key_variable_.c_str());
     check<ConfigError>(key && *key, "--api-key-env: the environment has no ", key_variable_);
+    check<ConfigError>(!serve::keys_of(key).empty(), "--api-key-env: found no key in ",
+                       key_variable_, ", expected one, or several separated by commas");
     options_.api_key = key;
   }
 
@@ -337,7 +374,7 @@ class Serve : public Command {
   // Short passes: of many prompts that come together the first are answered before the last are
   // read, and streams that run do not pause for long.
   generate::EngineOptions engine_{.prefill_tokens = 512};
-  int64_t most_requests_ = 256;
+  int64_t most_requests_ = 256, most_requests_of_address_ = 0;
   serve::SessionLimits sessions_;
   double drain_seconds_ = 3;
 };

@@ -40,6 +40,9 @@ struct Denial {
 // browser on the server's machine, could use the server.
 std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& head);
 std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head);
+// The number of the key that the request has; 0 where the server has none, and where the request
+// has none of them, which check_key refuses.
+size_t owner_of(const AccessRules& rules, const RequestHead& head);
 // Refuses (415) a body whose Content-Type is not JSON; an absent type is accepted. Pages of any
 // site may send text/plain and multipart/form-data without the browser asking the server first. The
 // type of HTML forms, which is also the default of curl -d, is refused only where a browser sent

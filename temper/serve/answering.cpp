@@ -30,7 +30,7 @@ Answer answer_to(const std::exception& e) {
   return error_answer(status, e.what());
 }
 
-Answering::Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange,
+Answering::Answering(TurnQueue& workers, std::shared_ptr<Exchange> exchange,
                      std::shared_ptr<Ticket> ticket, std::unique_ptr<Reply> reply,
                      std::unique_ptr<SessionRecorder> recorder)
     : workers_(workers),
@@ -53,7 +53,8 @@ void Answering::start() {
 
 // At most one worker renders an answer at a time; what arrives meanwhile makes it run again.
 void Answering::wake() {
-  if (wakes_.fetch_add(1) == 0) workers_.run([self = shared_from_this()] { self->work(); });
+  if (wakes_.fetch_add(1) == 0)
+    workers_.run(exchange_->head().peer, [self = shared_from_this()] { self->work(); });
 }
 
 void Answering::work() {

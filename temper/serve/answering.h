@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "temper/base/work_queue.h"
 #include "temper/serve/http_server.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/serve/session_recorder.h"
+#include "temper/serve/turn_queue.h"
 
 namespace temper::serve {
 
@@ -22,7 +22,7 @@ Answer answer_to(const std::exception& e);
 class Answering : public std::enable_shared_from_this<Answering> {
  public:
   // `workers` outlives it. recorder: null for a request without a session.
-  Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange, std::shared_ptr<Ticket> ticket,
+  Answering(TurnQueue& workers, std::shared_ptr<Exchange> exchange, std::shared_ptr<Ticket> ticket,
             std::unique_ptr<Reply> reply, std::unique_ptr<SessionRecorder> recorder = nullptr);
   void start();
 
@@ -34,7 +34,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void collect();
   void finish();
 
-  WorkQueue& workers_;
+  TurnQueue& workers_;
   const std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<Ticket> ticket_;  // null: the answer is complete
   std::unique_ptr<Reply> reply_;

@@ -6,6 +6,7 @@
 
 #include "temper/serve/forced_calls.h"
 #include "temper/text/message_parts.h"
+#include "temper/text/unicode.h"
 
 namespace temper::serve {
 namespace {
@@ -22,6 +23,28 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
                    ", and the model has ", options.most_positions, " positions for both");
   if (request.max_tokens) return std::max<int64_t>(1, *request.max_tokens);
   return std::min<int64_t>(room, request.chat ? 1024 : 16);
+}
+
+// Throws DataError where the answer to one request could take more memory than kMostAnswerBytes:
+// all its choices, at their longest.
+void check_answer_size(const CompletionRequest& request,
+                       const std::vector<generate::Request>& asked) {
+  constexpr double kMostAnswerBytes = 4294967296.0;
+  // Of JSON in memory: of a token's text, of its log-probability, of each likely token beside it.
+  constexpr double kText = 16, kLogprob = 100;
+  const double of_token =
+      kText +
+      (request.logprobs ? kLogprob * (1 + static_cast<double>(request.options.top_logprobs)) : 0);
+  double bytes = 0;
+  for (const generate::Request& one : asked) {
+    const auto prompt = static_cast<double>(request.echo ? one.prompt.size() : 0);
+    bytes += of_token * static_cast<double>(one.num_samples) *
+             (prompt + static_cast<double>(one.options.max_new_tokens));
+  }
+  check<DataError>(bytes <= kMostAnswerBytes, "`n`, `max_tokens`, `logprobs`: the answer may take ",
+                   static_cast<int64_t>(bytes), " bytes, expected at most ",
+                   static_cast<int64_t>(kMostAnswerBytes),
+                   "; ask for fewer choices, tokens or log-probabilities at once");
 }
 
 }  // namespace
@@ -87,7 +110,7 @@ const ServedModel& model_of(const ServerOptions& options, const std::string& nam
   const auto& others = options.other_names;
   if (base.ends_with("/" + name) || std::find(others.begin(), others.end(), name) != others.end())
     return options.models.front();
-  throw Refusal(404, temper::str("`model`: found ", name, ", expected one of ", known));
+  throw Refusal(404, temper::str("`model`: found ", printable(name), ", expected one of ", known));
 }
 
 std::vector<generate::Request> requests_of(const ServerOptions& options,
@@ -106,6 +129,7 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
       out.back().prompt.push_back(*id);
     out.back().options.max_new_tokens = most_new_tokens(options, request, out.back().prompt.size());
   }
+  check_answer_size(request, out);
   return out;
 }
 

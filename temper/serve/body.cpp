@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/text/unicode.h"
 
 namespace temper::serve {
 namespace {
@@ -117,8 +118,8 @@ std::vector<std::string> Members::rest() {
   for (const auto& [key, value] : body_.items()) {
     if (known_.contains(key) || kIgnored.contains(key)) continue;
     for (const std::string& known : known_)
-      check<DataError>(!is_misspelled(key, known), "`", key, "`: unknown parameter; did you mean `",
-                       known, "`?");
+      check<DataError>(!is_misspelled(key, known), "`", printable(key),
+                       "`: unknown parameter; did you mean `", known, "`?");
     out.push_back(key);
   }
   return out;
@@ -126,7 +127,7 @@ std::vector<std::string> Members::rest() {
 
 void Members::check_no_rest() {
   const std::vector<std::string> unknown = rest();
-  check<DataError>(unknown.empty(), "`", unknown.empty() ? "" : unknown.front(),
+  check<DataError>(unknown.empty(), "`", unknown.empty() ? "" : printable(unknown.front()),
                    "`: unknown parameter");
 }
 

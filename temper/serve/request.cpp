@@ -150,6 +150,8 @@ ReloadRequest parse_reload(std::string_view body) {
   ReloadRequest out;
   out.directory = members.text("model_path");
   check<DataError>(!out.directory.empty(), "`model_path`: missing, expected a directory");
+  check<DataError>(out.directory.find('\0') == std::string::npos,
+                   "`model_path`: found a NUL, expected a directory");
   out.name = members.text("weight_version");
   check<DataError>(out.name.size() <= kLongestVersion, "`weight_version`: found ", out.name.size(),
                    " bytes, expected at most ", kLongestVersion);

@@ -20,6 +20,7 @@
 #include "temper/serve/request.h"
 #include "temper/serve/sessions.h"
 #include "temper/serve/status.h"
+#include "temper/serve/turn_queue.h"
 
 namespace temper::serve {
 namespace {
@@ -78,8 +79,8 @@ struct Server::Impl : HttpHandler {
         sampling(s),
         rules{options.host, options.api_key, options.allowed_origins, options.allowed_hosts},
         http(*this, limits_of(options)),
-        small({.threads = options.routes.empty() ? parsing_threads()
-                                                 : static_cast<size_t>(options.most_threads)}) {}
+        small(options.routes.empty() ? parsing_threads()
+                                     : static_cast<size_t>(options.most_threads)) {}
 
   Admission admit(const RequestHead& head) override;
   Answer refusal(int status, const std::string& message) override {
@@ -99,7 +100,7 @@ struct Server::Impl : HttpHandler {
   void complete(const std::shared_ptr<Exchange>& exchange, bool chat);
   void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
               Reservation reservation);
-  std::vector<generate::Request> asked_by(const std::string& session,
+  std::vector<generate::Request> asked_by(const std::string& session, const RequestHead& head,
                                           const CompletionRequest& request,
                                           const ServedModel& model,
                                           std::unique_ptr<SessionRecorder>& recorder);
@@ -121,8 +122,11 @@ struct Server::Impl : HttpHandler {
   // Members are destroyed before those that they use. Threads for the parsing of requests (large
   // ones one at a time, as each may take many times its size), for grammars, of which one may take
   // long to compile, for loads of weights, which wait for what is being sampled, and for answers,
-  // which never wait.
-  WorkQueue answers{{.threads = 2}}, loads, grammars{{.threads = 2}}, large, small;
+  // which never wait. Clients take turns, by their address; the threads for grammars and answers
+  // are never all one client's.
+  TurnQueue answers{4, 2};
+  WorkQueue loads;
+  TurnQueue grammars{4, 1}, large, small;
 };
 
 Admission Server::Impl::admit(const RequestHead& head) {
@@ -163,7 +167,9 @@ Admission Server::Impl::dispatch(const RequestHead& head) {
       if (path == (chat ? "/v1/chat/completions" : "/v1/completions"))
         return post(head, [this, chat](const std::shared_ptr<Exchange>& exchange) {
           const bool is_large = exchange->body().size() > kLargeBody;
-          (is_large ? large : small).run([this, exchange, chat] { complete(exchange, chat); });
+          (is_large ? large : small).run(exchange->head().peer, [this, exchange, chat] {
+            complete(exchange, chat);
+          });
         });
     if (path == "/update_weights_from_disk")
       return post(head, [this](const std::shared_ptr<Exchange>& exchange) {
@@ -189,7 +195,7 @@ std::optional<Admission> Server::Impl::own_route(const RequestHead& head) {
     if (const auto denial = check_key(rules, head)) return at_once(*denial);
     const std::string name = named ? head.path.substr(path.size() + 1) : "";
     const auto handle = [this, name, route = &route](const std::shared_ptr<Exchange>& exchange) {
-      small.run([this, name, route, exchange] {
+      small.run(exchange->head().peer, [this, name, route, exchange] {
         guard(*exchange, [&] { exchange->answer({200, (*route)(name, exchange->body())}); });
         exchange->drop_body();
       });
@@ -208,10 +214,10 @@ std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
   if (rewards) {
     name.resize(name.size() - kReward.size());
     Admission admission = post(head, [this, name](const std::shared_ptr<Exchange>& exchange) {
-      small.run([this, name, exchange] {
+      small.run(exchange->head().peer, [this, name, exchange] {
         guard(*exchange, [&] {
           const double reward = parse_reward(exchange->body());
-          options.sessions->find(name)->reward(reward);
+          options.sessions->find(name, owner_of(rules, exchange->head()))->reward(reward);
           exchange->answer({200, dump_json({{"id", name}, {"reward", reward}})});
         });
       });
@@ -221,18 +227,20 @@ std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
   }
   if (head.method != "GET" && head.method != "DELETE") return std::nullopt;
   if (const auto denial = check_key(rules, head)) return at_once(*denial);
-  return Admission{.answer = {},
-                   .handle = [this, name, removes = head.method == "DELETE"](
-                                 std::shared_ptr<Exchange> exchange) {
-                     small.run([this, name, removes, exchange] {
-                       guard(*exchange, [&] {
-                         const std::shared_ptr<Session> session = options.sessions->find(name);
-                         if (removes) options.sessions->remove(name);
-                         exchange->answer({200, dump_json(removes ? Json{{"deleted", true}}
-                                                                  : session->to_json())});
-                       });
-                     });
-                   }};
+  return Admission{
+      .answer = {},
+      .handle = [this, name,
+                 removes = head.method == "DELETE"](std::shared_ptr<Exchange> exchange) {
+        small.run(exchange->head().peer, [this, name, removes, exchange] {
+          guard(*exchange, [&] {
+            const size_t owner = owner_of(rules, exchange->head());
+            const std::shared_ptr<Session> session = options.sessions->find(name, owner);
+            if (removes) options.sessions->remove(name, owner);
+            exchange->answer(
+                {200, dump_json(removes ? Json{{"deleted", true}} : session->to_json())});
+          });
+        });
+      }};
 }
 
 Answer Server::Impl::health() const {
@@ -263,8 +271,11 @@ void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handle
   try {
     handler();
   } catch (const TooManyRequests& e) {
-    exchange.answer(error_answer(
-        429, temper::str("too many requests: the limit is ", e.limit, "; retry later")));
+    exchange.answer(
+        error_answer(429, temper::str("too many requests: the limit is ", e.limit,
+                                      e.of_address ? " of one address (--max-requests-per-address)"
+                                                   : " (--max-requests)",
+                                      "; retry later")));
   } catch (const std::exception& e) {
     exchange.answer(answer_to(e));
   }
@@ -276,7 +287,7 @@ void Server::Impl::complete(const std::shared_ptr<Exchange>& exchange, bool chat
   if (exchange->is_gone()) return;
   guard(*exchange, [&] {
     CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
-    Reservation reservation = sampling->reserve();
+    Reservation reservation = sampling->reserve(exchange->head().peer);
     exchange->drop_body();
     warn_of(request.ignored);
     submit(exchange, std::move(request), std::move(reservation));
@@ -292,15 +303,16 @@ void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionR
   std::vector<generate::Request> asked =
       session.empty() && !(options.sessions && options.sessions->required())
           ? requests_of(options, request, model)
-          : asked_by(session, request, model, recorder);
+          : asked_by(session, exchange->head(), request, model, recorder);
   const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
   const auto pending = std::make_shared<Pending>(
       Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation),
               std::move(recorder)});
   if (!has_form) return begin(pending);
-  grammars.run([this, pending] {
+  grammars.run(exchange->head().peer, [this, pending] {
     if (pending->exchange->is_gone()) return;
     guard(*pending->exchange, [&] {
+      check<ServerStopped>(!stopping, "the server has stopped; retry later");
       prepare(*pending);
       begin(pending);
     });
@@ -308,10 +320,12 @@ void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionR
 }
 
 std::vector<generate::Request> Server::Impl::asked_by(const std::string& session,
+                                                      const RequestHead& head,
                                                       const CompletionRequest& request,
                                                       const ServedModel& model,
                                                       std::unique_ptr<SessionRecorder>& recorder) {
-  const std::shared_ptr<Session> recording = options.sessions->for_completions(session);
+  const std::shared_ptr<Session> recording =
+      options.sessions->for_completions(session, owner_of(rules, head), head.peer);
   Session::Begun begun = recording->begin(
       request, format_of(options, request, model), tool_calls_of(options, request, model),
       request.seed.value_or(random_seed()), options.most_positions, model.adapter);
@@ -337,8 +351,9 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
   const auto again = [this, pending] {
     if (!pending->exchange->is_gone()) guard(*pending->exchange, [&] { begin(pending); });
   };
-  std::shared_ptr<Ticket> ticket =
-      sampling->submit(pending->asked, pending->reservation, [this, again] { small.run(again); });
+  std::shared_ptr<Ticket> ticket = sampling->submit(
+      pending->asked, pending->reservation,
+      [this, pending, again] { small.run(pending->exchange->head().peer, again); });
   if (!ticket) return;
   const ServedModel& model = *pending->model;
   const ReasoningMarks reasoning = reasoning_of(options, pending->request, model);
@@ -393,6 +408,8 @@ void Server::Impl::stop() {
     ended.swap(heartbeats);
   }
   for (const auto& one : ended) one->end_stream(true);
+  // What waits for its grammar is told now: those that are being compiled may take seconds more.
+  for (auto& job : grammars.take_waiting()) answers.run("", std::move(job));
   http.stop();
 }
 

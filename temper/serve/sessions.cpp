@@ -12,24 +12,31 @@
 #include "temper/serve/http_text.h"
 
 namespace temper::serve {
+namespace {
+
+constexpr const char *kSessions = " sessions", *kTokens = " tokens in the sessions";
+
+}  // namespace
 
 std::shared_ptr<Session> Sessions::open(const std::string& name, SessionRules rules) {
-  auto session = std::make_shared<Session>(name, std::move(rules));
+  const auto session = std::make_shared<Session>(name, std::move(rules));
   const std::lock_guard lock(mutex_);
-  return sessions_[name] = std::move(session);
+  sessions_[{0, name}] = {session, {}};
+  return session;
 }
 
 // Called with the mutex held.
 void Sessions::forget_idle() {
   const auto now = std::chrono::steady_clock::now();
   std::erase_if(sessions_, [&](const auto& one) {
-    const Session::Record state = one.second->state();
+    const Session::Record state = one.second.session->state();
     const std::chrono::duration<double> idle = now - state.changed;
     return state.open_requests == 0 && idle.count() > limits_.idle_seconds;
   });
 }
 
-std::shared_ptr<Session> Sessions::for_completions(const std::string& name) {
+std::shared_ptr<Session> Sessions::for_completions(const std::string& name, size_t owner,
+                                                   const std::string& address) {
   if (name.empty() && required())
     throw Refusal(401, "expected an API key sk-temper-SESSION, or the header X-Temper-Session");
   if (!is_safe_name(name))
@@ -37,37 +44,54 @@ std::shared_ptr<Session> Sessions::for_completions(const std::string& name) {
                                    kLongestSafeName,
                                    " letters, digits, '-', '_' and '.', which is not the first"));
   const std::lock_guard lock(mutex_);
-  auto found = sessions_.find(name);
-  if (found == sessions_.end() && !opens_)
-    throw Refusal(401, "there is no session of this name; it may have ended");
-  if (found == sessions_.end()) {
-    forget_idle();
-    if (std::ssize(sessions_) >= limits_.sessions)
-      throw Refusal(429, temper::str("there are ", sessions_.size(),
-                                     " sessions, as many as the server keeps; DELETE "
-                                     "/v1/sessions/NAME forgets one"));
-    found = sessions_.emplace(name, std::make_shared<Session>(name, rules_)).first;
+  const auto found = sessions_.find({owner, name});
+  const bool is_new = found == sessions_.end();
+  if (is_new && !opens_) throw Refusal(401, "there is no session of this name; it may have ended");
+  if (is_new) forget_idle();
+  if (opens_) check_share(owner, address, is_new);
+  if (!is_new) return found->second.session;
+  const auto session = std::make_shared<Session>(name, rules_);
+  sessions_[{owner, name}] = {session, address};
+  return session;
+}
+
+// Called with the mutex held.
+void Sessions::check_share(size_t owner, const std::string& address, bool opens) const {
+  int64_t sessions = 0, of_address = 0, tokens = 0, tokens_of_address = 0;
+  for (const auto& [key, kept] : sessions_) {
+    if (key.first != owner) continue;
+    const int64_t its = kept.session->num_tokens();
+    const bool same = !address.empty() && kept.address == address;
+    ++sessions;
+    tokens += its;
+    of_address += same;
+    tokens_of_address += same ? its : 0;
   }
-  int64_t tokens = 0;
-  if (opens_)
-    for (const auto& [other, session] : sessions_) tokens += session->num_tokens();
-  if (tokens > limits_.tokens)
-    throw Refusal(429, temper::str("the sessions hold ", tokens, " tokens, of at most ",
-                                   limits_.tokens, "; DELETE /v1/sessions/NAME forgets one"));
-  return found->second;
+  const auto check_limit = [&](int64_t found, int64_t most, const char* of, const char* what) {
+    if (found + (opens && what == kSessions) > most)
+      throw Refusal(429, temper::str("there are ", found, what, of, ", of at most ", most,
+                                     " (--max-sessions); DELETE /v1/sessions/NAME forgets one"));
+  };
+  const char* const of_owner = limits_.owners > 1 ? " of this API key" : "";
+  const int64_t most = std::max<int64_t>(limits_.sessions / limits_.owners, 1),
+                most_tokens = limits_.tokens / limits_.owners;
+  check_limit(sessions, most, of_owner, kSessions);
+  check_limit(of_address, most - most / 4, " of one address", kSessions);
+  check_limit(tokens, most_tokens, of_owner, kTokens);
+  check_limit(tokens_of_address, most_tokens - most_tokens / 4, " of one address", kTokens);
 }
 
-std::shared_ptr<Session> Sessions::find(const std::string& name) const {
+std::shared_ptr<Session> Sessions::find(const std::string& name, size_t owner) const {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(name);
+  const auto found = sessions_.find({owner, name});
   if (found == sessions_.end()) throw Refusal(404, "there is no session of this name");
-  return found->second;
+  return found->second.session;
 }
 
-void Sessions::remove(const std::string& name) {
+void Sessions::remove(const std::string& name, size_t owner) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = sessions_.find(name); found != sessions_.end()) {
-    found->second->close();
+  if (const auto found = sessions_.find({owner, name}); found != sessions_.end()) {
+    found->second.session->close();
     sessions_.erase(found);
   }
 }

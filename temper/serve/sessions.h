@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "temper/serve/access.h"
 #include "temper/serve/session.h"
@@ -14,9 +15,11 @@
 namespace temper::serve {
 
 struct SessionLimits {
-  int64_t sessions = 1024;
-  int64_t tokens = int64_t{1} << 24;  // of all sessions together (SessionRules::most_tokens)
+  int64_t sessions = 1024;            // of all owners, of whom each has an equal share
+  int64_t tokens = int64_t{1} << 24;  // of all sessions together (SessionRules::most_tokens); the
+                                      // same
   double idle_seconds = 3600;         // after so long without a request a session is forgotten
+  int64_t owners = 1;                 // API keys of the server
 };
 
 class Sessions {
@@ -26,24 +29,33 @@ class Sessions {
   Sessions(SessionLimits limits, SessionRules rules, bool opens)
       : limits_(limits), rules_(std::move(rules)), opens_(opens) {}
 
-  // Opens a session by rules of its own.
+  // Opens a session by rules of its own, of the owner 0.
   std::shared_ptr<Session> open(const std::string& name, SessionRules rules);
   // The session of a request for completions, opened where that is allowed. Throws Refusal: 400 for
-  // something that is no name, 401 for an unknown one, 429 where there are too many.
-  std::shared_ptr<Session> for_completions(const std::string& name);
+  // something that is no name, 401 for an unknown one, 429 where there are too many. owner: the
+  // number of the client's API key (owner_of()); sessions of one name and two owners are two.
+  // address: the client's; one address opens at most three quarters of its owner's share.
+  std::shared_ptr<Session> for_completions(const std::string& name, size_t owner = 0,
+                                           const std::string& address = {});
   // Throws Refusal (404) where there is none of this name.
-  std::shared_ptr<Session> find(const std::string& name) const;
-  void remove(const std::string& name);
+  std::shared_ptr<Session> find(const std::string& name, size_t owner = 0) const;
+  void remove(const std::string& name, size_t owner = 0);
   bool required() const { return !opens_; }
 
  private:
   void forget_idle();
 
+  using Key = std::pair<size_t, std::string>;  // owner, name
   const SessionLimits limits_;
   const SessionRules rules_;
   const bool opens_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Session>, std::less<>> sessions_;
+  struct Kept {
+    std::shared_ptr<Session> session;
+    std::string address;  // of the client that opened it; empty: the program itself
+  };
+  void check_share(size_t owner, const std::string& address, bool opens) const;
+  std::map<Key, Kept> sessions_;
 };
 
 // What API keys that name a session begin with.

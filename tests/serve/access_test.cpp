@@ -73,6 +73,17 @@ TEST_CASE("keys") {
   CHECK(keys_of(" , ,").empty());
 }
 
+TEST_CASE("who has one of several keys is known by it") {
+  const AccessRules rules{"0.0.0.0", "first, second,third", {}, {}};
+  const auto owner = [&](const char* key) {
+    return owner_of(rules, with({{"authorization", std::string("Bearer ") + key}}));
+  };
+  CHECK(owner("first") == 0);
+  CHECK(owner("second") == 1);
+  CHECK(owner("third") == 2);
+  CHECK(owner_of({"0.0.0.0", "", {}, {}}, with({{"authorization", "Bearer second"}})) == 0);
+}
+
 TEST_CASE("types of bodies") {
   for (const char* type : {"", "application/json", "Application/JSON; charset=utf-8",
                            "application/x-www-form-urlencoded", "application/vnd.api+json"})

@@ -31,7 +31,7 @@ CompletionRequest chat(const std::string& members) {
 std::string problem(const std::string& body, bool is_chat = false) {
   try {
     parse_request(body, is_chat);
-  } catch (const DataError& e) {
+  } catch (const Error& e) {
     return e.what();
   }
   return "";
@@ -171,6 +171,14 @@ TEST_CASE("what is wrong is named") {
           .empty());
   const std::string many = problem(R"({"prompt": ["a", "b"], "n": 4096})");
   CHECK(many.find("at most 4096 completions") != std::string::npos);
+  // To its end, whatever characters the client's text has.
+  CHECK(problem_of(R"("structured_outputs": {"re\u0000gexp": "a"})") ==
+        "`re\\x00gexp`: unknown parameter");
+  ServerOptions options;
+  options.models.push_back({"known"});
+  CHECK_THROWS_WITH_AS(model_of(options, std::string("a\0b", 3)),
+                       "`model`: found a\\x00b, expected one of known", Refusal);
+  CHECK_THROWS_AS(parse_reload(R"({"model_path": "/tmp\u0000/x"})"), DataError);
 }
 
 TEST_CASE("what OpenAI and vLLM have for sampling") {
@@ -374,6 +382,17 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
                 true)
             .starts_with("`tools`: the function \"f\": parameters"),
         wrong);
+  // A grammar spells the name.
+  const auto of_name = [](size_t length, const std::string& choice) {
+    return problem(R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": ")" + choice +
+                       R"(", "tools": [{"type": "function", "function": {"name": ")" +
+                       std::string(length, 'f') + "\"}}]}",
+                   true);
+  };
+  CHECK(of_name(64, "required").empty());
+  CHECK(of_name(65, "required").find("a name of 65 characters, expected at most 64") !=
+        std::string::npos);
+  CHECK(of_name(65, "auto").empty());
   // Without parameters there are no arguments.
   const Json none{
       {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
@@ -387,7 +406,7 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
   CHECK(forced_calls(required, ToolCallFormat::kMistral).tags[1].end == "}]");
   CHECK(std::string(forced_beginning(required, ToolCallFormat::kMistral)) == "[TOOL_CALLS]");
   CHECK(std::string(forced_beginning(required, ToolCallFormat::kHermes)).empty());
-  const grammar::Tag large{"a", Json{{"const", std::string(600000, 'x')}}, "b"};
+  const grammar::Tag large{"a", Json{{"type", "null"}, {"title", std::string(600000, 'x')}}, "b"};
   CHECK_THROWS_WITH_AS(spec_of({{large, large}, "", true}), "tools: more than 1048576 bytes",
                        ConfigError);
   CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], )" + std::string(tools) +

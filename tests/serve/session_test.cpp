@@ -249,15 +249,44 @@ TEST_CASE("a session's limits and its end") {
   CHECK(parse_reward(R"({"reward": -2})") == -2);
 }
 
+namespace {
+
+int status(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Refusal& e) {
+    return e.status;
+  }
+  return 200;
+}
+
+}  // namespace
+
+TEST_CASE("sessions of one key are nobody else's, and leave the others their share") {
+  Sessions all({.sessions = 4, .tokens = 1 << 20, .idle_seconds = 1e9, .owners = 2}, {}, true);
+  const auto mine = all.for_completions("a", 0), theirs = all.for_completions("a", 1);
+  CHECK(mine != theirs);
+  CHECK(all.find("a", 0) == mine);
+  CHECK(all.find("a", 1) == theirs);
+  all.for_completions("b", 0);
+  CHECK(status([&] { all.find("b", 1); }) == 404);
+  all.remove("b", 1);
+  CHECK(status([&] { all.find("b", 0); }) == 200);
+  CHECK(status([&] { all.for_completions("c", 0); }) == 429);
+  CHECK(status([&] { all.for_completions("c", 1); }) == 200);
+  all.remove("a", 0);
+  CHECK(all.find("a", 1) == theirs);
+}
+
+TEST_CASE("one address leaves others a quarter of the sessions") {
+  Sessions all({.sessions = 8, .tokens = 1 << 20, .idle_seconds = 1e9}, {}, true);
+  for (int i = 0; i < 6; ++i) all.for_completions("a" + std::to_string(i), 0, "10.0.0.1");
+  CHECK(status([&] { all.for_completions("more", 0, "10.0.0.1"); }) == 429);
+  CHECK(status([&] { all.for_completions("a0", 0, "10.0.0.1"); }) == 200);
+  CHECK(status([&] { all.for_completions("b", 0, "10.0.0.2"); }) == 200);
+}
+
 TEST_CASE("a server's sessions are bounded, and forgotten when nobody uses them") {
-  const auto status = [](const std::function<void()>& act) {
-    try {
-      act();
-    } catch (const Refusal& e) {
-      return e.status;
-    }
-    return 200;
-  };
   Sessions few({.sessions = 2, .tokens = 1 << 20, .idle_seconds = 1e9}, {}, true);
   const auto a = few.for_completions("a");
   CHECK(few.for_completions("a") == a);

@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/interpreter.h"
+#include "temper/text/unicode.h"
 
 namespace temper::jinja {
 namespace {
@@ -40,7 +41,7 @@ Value dict(Interpreter& interpreter, Arguments arguments) {
 
 Value raise_exception(Interpreter& interpreter, Arguments arguments) {
   const Bound bound("raise_exception", std::move(arguments), {"message"}, 1);
-  throw Failure(interpreter.text(bound[0]));
+  throw Failure(printable(interpreter.text(bound[0])));  // a NUL would end the message
 }
 
 Value strftime_now(Interpreter& interpreter, Arguments arguments) {
