@@ -11,17 +11,9 @@
 
 #include "temper/base/error.h"
 #include "temper/nn/mixed_adapters.h"
-#include "temper/ops/host.h"
 
 namespace temper::tinker {
 namespace {
-
-// Targets whose rows of hidden states are held at once: with many targets a position that is far
-// more than the pass has tokens.
-constexpr size_t kTargetsAtOnce = size_t{1} << 14;
-
-// The loss's derivatives by log-probabilities, of all targets of a pass.
-using Derive = std::function<std::vector<float>(std::span<const float> logprobs)>;
 
 std::span<const float> numbers_of(const at::Tensor& x) {
   return {x.const_data_ptr<float>(), static_cast<size_t>(x.numel())};
@@ -30,43 +22,7 @@ at::Tensor tensor_of(std::span<const float> x) {
   return at::tensor(at::ArrayRef<float>(x.data(), x.size()), at::kFloat);
 }
 
-// The derivatives need all log-probabilities; each part of them is then computed once more. The
-// pass is one adapter's.
-void run_in_parts(models::CausalLM& model, const train::ForwardPass& pass, bool trains,
-                  const Derive& derive) {
-  const at::Tensor hidden = model.forward(train::context_of(pass, {}));
-  const at::Tensor leaf = trains ? hidden.detach().requires_grad_() : hidden;
-  const size_t targets = pass.target_M.size();
-  const auto logp_from = [&](size_t first) {
-    const auto part = [&](const std::vector<int64_t>& all) {
-      const auto end = std::min(first + kTargetsAtOnce, targets);
-      return std::vector<int64_t>(all.begin() + static_cast<ptrdiff_t>(first),
-                                  all.begin() + static_cast<ptrdiff_t>(end));
-    };
-    return ops::to_host({model
-                             .token_logp(leaf, part(pass.row_M), part(pass.target_M),
-                                         {.adapter = pass.adapters[0].adapter})
-                             .logp})[0];
-  };
-  std::vector<float> all;
-  {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
-      const at::Tensor logp = logp_from(i);
-      const std::span<const float> part = numbers_of(logp);
-      all.insert(all.end(), part.begin(), part.end());
-    }
-  }
-  const std::vector<float> gradient = derive(all);
-  if (!trains) return;
-  for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
-    const at::Tensor logp = logp_from(i);
-    const auto count = static_cast<size_t>(logp.numel());
-    torch::autograd::backward({logp}, {tensor_of(std::span(gradient).subspan(i, count))});
-  }
-  if (hidden.requires_grad()) torch::autograd::backward({hidden}, {leaf.grad()});
-}
-
+// Of positions with one target each.
 void run_pass(models::CausalLM& model, const train::ForwardPass& pass, bool trains,
               const Derive& derive) {
   if (pass.target_M.empty()) {  // sparse targets that list none
@@ -74,27 +30,11 @@ void run_pass(models::CausalLM& model, const train::ForwardPass& pass, bool trai
     return;
   }
   const at::AutoGradMode mode(trains);
-  if (pass.target_M.size() > kTargetsAtOnce) return run_in_parts(model, pass, trains, derive);
   const at::Tensor logp = train::token_logp(model, pass, {}).logp;
   const at::Tensor values = logp.detach().contiguous();
   const std::vector<float> gradient = derive(numbers_of(values));
   if (trains) torch::autograd::backward({logp}, {tensor_of(gradient)});
 }
-
-// An adapter whose gradients of earlier requests are out of the way of a pass's.
-class PassGradients {
- public:
-  explicit PassGradients(TrainedAdapter& adapter)
-      : adapter_(adapter), earlier_(adapter.take_gradients()) {}
-  ~PassGradients() { adapter_.put_gradients(earlier_); }
-  PassGradients(const PassGradients&) = delete;
-  PassGradients& operator=(const PassGradients&) = delete;
-  std::vector<at::Tensor> take() { return adapter_.take_gradients(); }
-
- private:
-  TrainedAdapter& adapter_;
-  const std::vector<at::Tensor> earlier_;
-};
 
 }  // namespace
 
@@ -134,7 +74,13 @@ ForwardBackward::ForwardBackward(models::CausalLM& model, TrainedAdapter& adapte
       adapter_(adapter),
       batch_(std::move(batch)),
       pass_tokens_(pass_tokens),
-      outputs_(batch_.tokens.size()) {}
+      outputs_(batch_.tokens.size()) {
+  for (const Targets& targets : batch_.targets) {
+    int64_t& rows = rows_.emplace_back(0);
+    for (size_t i = 0; i < targets.size(); ++i)
+      rows += i == 0 || targets.position[i] != targets.position[i - 1];
+  }
+}
 
 // The data after those of the last piece.
 ForwardBackward::Piece ForwardBackward::plan() const {
@@ -146,6 +92,7 @@ ForwardBackward::Piece ForwardBackward::plan() const {
     const Targets& targets = batch_.targets[piece.end];
     piece.tokens += length;
     piece.targets += targets.size();
+    piece.rows += static_cast<size_t>(rows_[piece.end]);
     piece.trains = piece.trains || (!batch_.forward_only && targets.trains(batch_.loss));
   }
   return piece;
@@ -161,8 +108,8 @@ std::vector<ForwardBackward*> ForwardBackward::sharing(std::span<ForwardBackward
   for (ForwardBackward* request : requests) {
     const Piece piece = request->plan();
     const bool fits = mixes && tokens + piece.tokens <= first.pass_tokens_ &&
-                      targets + piece.targets <= kTargetsAtOnce &&
-                      piece.trains == first.piece_.trains;
+                      targets + piece.targets <= kRowsAtOnce && !piece.is_sliced() &&
+                      !first.piece_.is_sliced() && piece.trains == first.piece_.trains;
     if (request != &first && !fits) continue;
     request->piece_ = piece;
     tokens += piece.tokens;
@@ -173,7 +120,16 @@ std::vector<ForwardBackward*> ForwardBackward::sharing(std::span<ForwardBackward
 }
 
 std::string ForwardBackward::step_together(std::span<ForwardBackward* const> requests) {
+  if (requests[0]->sliced_) {
+    requests[0]->step_slice();
+    return "";
+  }
   const std::vector<ForwardBackward*> chosen = sharing(requests);
+  if (requests[0]->piece_.is_sliced()) {
+    requests[0]->guarded([&] { requests[0]->begin_slices(); });
+    if (!requests[0]->error_) requests[0]->step_slice();
+    return "";
+  }
   std::string failure;
   if (chosen.size() > 1) {
     std::vector<Made> made;
@@ -194,6 +150,47 @@ std::string ForwardBackward::step_together(std::span<ForwardBackward* const> req
     if (request->error_) failure.clear();
   }
   return failure;
+}
+
+// Of the planned piece alone.
+void ForwardBackward::begin_slices() {
+  train::ForwardPass pass;
+  RowTargets targets;
+  for (size_t d = piece_.begin; d < piece_.end; ++d) {
+    const Targets& of = batch_.targets[d];
+    std::vector<int64_t> position, first;
+    for (size_t i = 0; i < of.size(); ++i) {
+      if (i == 0 || of.position[i] != of.position[i - 1]) {
+        if (!targets.token.empty()) targets.offset.push_back(targets.token.size());
+        position.push_back(of.position[i]);
+        first.push_back(of.token[i]);
+      }
+      targets.token.push_back(of.token[i]);
+    }
+    pass.add_row(batch_.tokens[d], position, first, adapter_.index());
+  }
+  targets.offset.push_back(targets.token.size());
+  if (piece_.trains) held_.emplace(adapter_);
+  sliced_ = std::make_unique<SlicedPass>(model_, std::move(pass), std::move(targets), piece_.trains,
+                                         [this](std::span<const float> logprobs) {
+                                           std::vector<float> gradient;
+                                           sliced_made_ = evaluate(logprobs, gradient);
+                                           return gradient;
+                                         });
+}
+
+void ForwardBackward::step_slice() {
+  guarded([&] {
+    if (!sliced_->step()) return;
+    Made made = std::move(sliced_made_);
+    if (held_) made.gradients = held_->take();
+    held_.reset();
+    sliced_.reset();
+    take(std::move(made));
+  });
+  if (!error_) return;
+  held_.reset();
+  sliced_.reset();
 }
 
 // What goes wrong is the request's.
@@ -243,8 +240,9 @@ ForwardBackward::Made ForwardBackward::evaluate(std::span<const float> logprobs,
     const std::span<const float> mine = logprobs.first(targets.size());
     logprobs = logprobs.subspan(targets.size());
     for (const float x : mine)
-      check(std::isfinite(x),
-            "the model's log-probabilities are not finite: its weights overflow, or hold NaN");
+      check<DataError>(std::isfinite(x),
+                       "the model's log-probabilities are not finite: its weights overflow, or "
+                       "hold NaN; go on from saved weights, with a smaller learning rate");
     const LossValue value = loss_of(batch_.loss, targets, mine);
     found.loss += value.loss;
     gradient.insert(gradient.end(), value.gradient.begin(), value.gradient.end());
@@ -272,13 +270,21 @@ void ForwardBackward::take(Made made) {
 
 bool ForwardBackward::done() const {
   if (error_) std::rethrow_exception(error_);
-  return piece_.end == batch_.tokens.size();
+  return !sliced_ && piece_.end == batch_.tokens.size();
 }
 
 bool ForwardBackward::step() {
   ForwardBackward* const alone[] = {this};
   step_together(alone);
   return done();
+}
+
+bool ForwardBackward::is_sparse() const {
+  constexpr size_t kCellsOfTarget = 4;
+  size_t cells = 0, targets = 0;
+  for (const DatumLogprobs& datum : outputs_) cells += datum.values.size();
+  for (const Targets& of : batch_.targets) targets += of.size();
+  return cells > kCellsOfTarget * targets;
 }
 
 std::string ForwardBackward::result() const {

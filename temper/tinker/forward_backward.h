@@ -9,11 +9,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "temper/tinker/adapter.h"
 #include "temper/tinker/losses.h"
+#include "temper/tinker/sliced_pass.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::tinker {
@@ -33,6 +35,21 @@ struct BatchLimits {
 // Throws DataError for what the model or the loss cannot take.
 LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits);
 
+// An adapter whose gradients of earlier requests are out of the way of a pass's.
+class PassGradients {
+ public:
+  explicit PassGradients(TrainedAdapter& adapter)
+      : adapter_(adapter), earlier_(adapter.take_gradients()) {}
+  ~PassGradients() { adapter_.put_gradients(earlier_); }
+  PassGradients(const PassGradients&) = delete;
+  PassGradients& operator=(const PassGradients&) = delete;
+  std::vector<at::Tensor> take() { return adapter_.take_gradients(); }
+
+ private:
+  TrainedAdapter& adapter_;
+  const std::vector<at::Tensor> earlier_;
+};
+
 class ForwardBackward {
  public:
   // pass_tokens: most tokens of a pass; a longer datum has one of its own. The adapter outlives
@@ -46,20 +63,26 @@ class ForwardBackward {
   // thrown by its done() and reaches no other. Gives why several could not share a pass that each
   // made alone: a fault of the sharing; empty: there was none.
   static std::string step_together(std::span<ForwardBackward* const> requests);
-  // Whether the last pass was made. Throws RunError where log-probabilities were not finite, and
+  // Whether the last pass was made. Throws DataError where log-probabilities were not finite, and
   // what the pass threw.
   bool done() const;
+  // Whether a pass was begun of which slices are left (SlicedPass): the request's next one is then
+  // made alone, and what it holds is large.
+  bool in_pass() const { return sliced_ != nullptr; }
   // A pass of this request alone. Gives done().
   bool step();
   // After the last pass: the body of the answer (ForwardBackwardOutput).
   std::string result() const;
+  // Whether most of its log-probabilities are of cells of sparse targets that list nothing.
+  bool is_sparse() const;
 
  private:
   // The data of a pass, which do not depend on who shares it.
   struct Piece {
-    size_t begin = 0, end = 0, targets = 0;
+    size_t begin = 0, end = 0, targets = 0, rows = 0;  // rows: positions that have targets
     int64_t tokens = 0;
     bool trains = false;
+    bool is_sliced() const { return targets > rows || rows > kRowsAtOnce; }
   };
   // What a piece gave. Nothing else of a request changes before its pass is made.
   struct Made {
@@ -74,6 +97,8 @@ class ForwardBackward {
   void add_to(train::ForwardPass& pass) const;
   Made evaluate(std::span<const float> logprobs, std::vector<float>& gradient) const;
   void take(Made made);
+  void begin_slices();
+  void step_slice();
 
   models::CausalLM& model_;
   TrainedAdapter& adapter_;
@@ -84,6 +109,11 @@ class ForwardBackward {
   std::exception_ptr error_;
   double loss_ = 0;
   std::vector<DatumLogprobs> outputs_;
+  std::vector<int64_t> rows_;  // by datum: its positions that have targets
+  // Of a pass in slices; the gradients are held where it trains.
+  std::optional<PassGradients> held_;
+  std::unique_ptr<SlicedPass> sliced_;
+  Made sliced_made_;
 };
 
 }  // namespace temper::tinker

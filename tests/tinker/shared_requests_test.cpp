@@ -69,7 +69,7 @@ std::vector<std::string> answers(std::vector<std::unique_ptr<ForwardBackward>> r
       while (requests[i].get() != request) ++i;
       try {
         if (request->done()) found[i] = request->result();
-      } catch (const RunError& e) {
+      } catch (const DataError& e) {
         found[i] = e.what();
       }
       return !found[i].empty();
