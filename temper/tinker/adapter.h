@@ -92,7 +92,7 @@ class TrainedAdapter {
 
   // AdamW as torch.optim.AdamW: p becomes p (1 - rate decay), then Adam's step with bias
   // correction, eps outside the square root. What has no gradient steps with zeros. Gives the
-  // gradients' global L2 norm before clipping. Throws RunError where it is not finite; nothing has
+  // gradients' global L2 norm before clipping. Throws DataError where it is not finite; nothing has
   // changed then but that the gradients are gone.
   double step(const AdamFields& fields);
   // Takes the present gradients out, puts such back in their place, and adds others (undefined ones

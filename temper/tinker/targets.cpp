@@ -98,13 +98,14 @@ void take_tokens(Targets& targets, const WireTensor& tensor, int64_t vocabulary,
                                        : dense_cells(tensor, targets.positions, where);
   targets.columns = cells.columns;
   targets.cell = cells.cell;
+  check<DataError>(tensor.is_integer || tensor.size() == 0, where,
+                   ": found floating-point numbers, expected token ids as int64 or int32");
   const size_t columns = static_cast<size_t>(std::max<int64_t>(cells.columns, 1));
   for (size_t i = 0; i < cells.cell.size(); ++i) {
-    const double number = tensor.number(i);
-    const bool is_id =
-        number >= 0 && number < static_cast<double>(vocabulary) && number == std::floor(number);
-    check<DataError>(is_id, where, ": found ", number, ", expected token ids below ", vocabulary);
-    targets.token.push_back(static_cast<int64_t>(number));
+    const int64_t id = tensor.integers[i];
+    check<DataError>(id >= 0 && id < vocabulary, where, ": found ", id,
+                     ", expected token ids below ", vocabulary);
+    targets.token.push_back(id);
     targets.position.push_back(static_cast<int64_t>(cells.cell[i] / columns));
   }
 }

@@ -185,6 +185,7 @@ TEST_CASE("what a loss cannot take is refused with a reason") {
   refused("target_tokens", ids({2, 3, 4, 10}));
   refused("target_tokens", ids({2, 3, 4, -1}));
   refused("target_tokens", floats({2, 3, 4, 2.5}));
+  refused("target_tokens", floats({2, 3, 4, 5}));  // ids, but no integers
   refused("advantages", floats({1, 2, 3, NAN}));
   refused("advantages", floats({1, 2, 3, 4}, {2, 2}));
   refused("logprobs", floats({1, 2, 3, 4}, {4, 1}));
