@@ -280,7 +280,7 @@ class Serve : public Command {
     if (tinker_.enabled) {
       const tinker::ServiceOptions options = tinker_options();
       trained.emplace(*model, sampling, options, tinker_.state_directory);
-      routes.emplace(*trained, tinker::RouteOptions{options_.host, options_.api_key,
+      routes.emplace(*trained, tinker::RouteOptions{{options_.host, options_.api_key},
                                                     options_.most_request_bytes});
       options_.reload = {};  // adapters are trained on the weights as they are
       options_.other_routes = [&](const serve::RequestHead& head) { return routes->admit(head); };
@@ -319,6 +319,7 @@ class Serve : public Command {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
     options.most_positions = options_.most_positions;
+    options.most_sampling = most_requests_;
     options.warn = options_.warn;
     // One request always fits: its tensors take up to 12 times the bytes of its body.
     options.waiting_bytes =

@@ -37,7 +37,7 @@ void OrderedJobs::note(int64_t seq, Seen seen) {
 }
 
 void OrderedJobs::add(int64_t seq, const std::string& digest, Job job, double now) {
-  note(seq, {digest, job.future, std::nullopt});
+  note(seq, {digest, job.future, std::nullopt, false});
   bytes_ += job.bytes;
   if (jobs_.empty()) idle_since_ = now;
   jobs_[seq] = std::move(job);
@@ -45,15 +45,20 @@ void OrderedJobs::add(int64_t seq, const std::string& digest, Job job, double no
 
 void OrderedJobs::refuse(int64_t seq, const std::string& digest, serve::Answer answer) {
   if (seq < next_ || seq - next_ >= kMostAhead || seen_.contains(seq)) return;
-  note(seq, {digest, "", std::move(answer)});
+  note(seq, {digest, "", std::move(answer), false});
+  number_is_used();
+}
+
+void OrderedJobs::number_is_used() {
   const int64_t before = next_;
   advance();
   if (next_ != before) idle_since_ = 0;  // the wait for the next number begins
 }
 
-// Past numbers whose requests were refused.
+// Past numbers whose requests were refused or cancelled.
 void OrderedJobs::advance() {
-  for (auto seen = seen_.find(next_); seen != seen_.end() && seen->second.refusal;
+  for (auto seen = seen_.find(next_);
+       seen != seen_.end() && (seen->second.refusal || seen->second.cancelled);
        seen = seen_.find(next_))
     ++next_;
 }
@@ -71,6 +76,19 @@ void OrderedJobs::finish_current() {
   ++next_;
   advance();
   idle_since_ = 0;
+}
+
+std::optional<Job> OrderedJobs::cancel(const std::string& future) {
+  const auto found =
+      std::ranges::find_if(jobs_, [&](const auto& one) { return one.second.future == future; });
+  if (found == jobs_.end()) return std::nullopt;
+  const int64_t seq = found->first;
+  Job job = std::move(found->second);
+  bytes_ -= job.bytes;
+  jobs_.erase(found);
+  seen_[seq].cancelled = true;
+  number_is_used();
+  return job;
 }
 
 std::vector<Job> OrderedJobs::clear() {

@@ -54,6 +54,10 @@ class OrderedJobs {
   // is missing is not waited for any more.
   std::vector<Job> take_stuck(double now, double gap_seconds);
 
+  // Takes out the job of a future, which uses up its number as if it were done; none: it has none.
+  std::optional<Job> cancel(const std::string& future);
+
+  bool is_next(int64_t seq) const { return seq == next_; }
   size_t waiting() const { return jobs_.size(); }
   int64_t bytes() const { return bytes_; }
 
@@ -61,9 +65,11 @@ class OrderedJobs {
   struct Seen {
     std::string digest, future;
     std::optional<serve::Answer> refusal;
+    bool cancelled = false;
   };
   void note(int64_t seq, Seen seen);
   void advance();
+  void number_is_used();
 
   int64_t next_ = 1, last_ = 0, bytes_ = 0;
   double idle_since_ = 0;         // when nothing could run although jobs waited

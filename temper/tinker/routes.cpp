@@ -1,5 +1,6 @@
 #include "temper/tinker/routes.h"
 
+#include <algorithm>
 #include <map>
 
 #include "temper/base/ascii.h"
@@ -9,6 +10,7 @@
 #include "temper/serve/asked.h"
 #include "temper/serve/http_text.h"
 #include "temper/tinker/service_fields.h"
+#include "temper/tinker/wire.h"
 
 namespace temper::tinker {
 namespace {
@@ -20,7 +22,6 @@ constexpr size_t kLargeBody = size_t{1} << 20;
 using serve::Admission;
 using serve::Answer;
 using serve::error_answer;
-using serve::same_key;
 
 Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
 
@@ -29,6 +30,27 @@ std::string content_type(const serve::RequestHead& head) {
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
   return type;
+}
+
+// A result that is kept compressed, as the client reads it.
+Answer readable(Answer answer, const serve::RequestHead& head) try {
+  const auto is_encoding = [](const auto& header) { return header.first == "Content-Encoding"; };
+  const auto encoding = std::ranges::find_if(answer.headers, is_encoding);
+  if (encoding == answer.headers.end()) return answer;
+  const std::string accepted = ascii_lower(head.header("accept-encoding"));
+  for (size_t at = 0; at < accepted.size();) {
+    const size_t end = std::min(accepted.find(',', at), accepted.size());
+    std::string_view one = std::string_view(accepted).substr(at, end - at);
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    if (one == "zstd") return answer;
+    at = end + 1;
+  }
+  answer.body = decompress_zstd(answer.body, SIZE_MAX / 2);
+  answer.headers.erase(encoding);
+  return answer;
+} catch (const std::exception& e) {
+  return error_answer(500, e.what());
 }
 
 }  // namespace
@@ -52,32 +74,12 @@ Routes::~Routes() {
   clock_.join();
 }
 
-std::optional<Answer> Routes::denial(const serve::RequestHead& head) const {
-  std::string_view key = head.header("x-api-key");
-  const std::string_view bearer = head.header("authorization");
-  if (key.empty() && bearer.starts_with("Bearer ")) key = bearer.substr(7);
-  if (!options_.api_key.empty()) {
-    if (same_key(key, options_.api_key)) return std::nullopt;
-    return error_answer(401,
-                        "missing or invalid API key; expected the server's in X-API-Key "
-                        "(TINKER_API_KEY)");
-  }
-  if (!serve::is_loopback(options_.host))
-    return error_answer(403,
-                        "the Tinker API needs a key (--api-key-env), because this server "
-                        "listens on other addresses than loopback");
-  if (key.starts_with("tml-")) return std::nullopt;
-  return error_answer(401,
-                      "missing API key; expected one that begins with tml- in X-API-Key "
-                      "(TINKER_API_KEY)");
-}
-
 std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
   if (!head.path.starts_with(kPrefix)) return std::nullopt;
   const std::string path = head.path.substr(kPrefix.size());
   const bool gets = head.method == "GET" || head.method == "HEAD";
   if (path == "healthz" && gets) return at_once({200, R"({"status":"ok"})"});
-  if (const auto denied = denial(head)) return at_once(*denied);
+  if (const auto denied = denial(options_.callers, head)) return at_once(*denied);
   if (auto found = route(head, path)) return found;
   if (const std::string allowed = allowed_methods(head, path); !allowed.empty()) {
     Answer answer = error_answer(405, str(serve::for_log(head.method), " ",
@@ -116,7 +118,7 @@ std::string Routes::allowed_methods(serve::RequestHead head, const std::string& 
 
 void Routes::answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond) try {
   try {
-    exchange->answer({200, dump_json(respond(*exchange))});
+    exchange->answer({200, dump_json(respond(owner_of(exchange->head()), *exchange))});
   } catch (const OrderedJobs::Refused& e) {
     exchange->answer(e.answer);
   } catch (const serve::TooManyRequests& e) {
@@ -154,7 +156,7 @@ Admission Routes::get(Respond respond) {
   return {.answer = {}, .handle = handle};
 }
 
-Json Routes::forward_backward(serve::Exchange& exchange) {
+Json Routes::forward_backward(const std::string& owner, serve::Exchange& exchange) {
   const serve::RequestHead& head = exchange.head();
   if (content_type(head) != kProtobufBody)
     throw serve::Refusal(415, "forward_backward: found Content-Type " +
@@ -172,15 +174,15 @@ Json Routes::forward_backward(serve::Exchange& exchange) {
   try {
     request = read_forward_backward(body);
   } catch (const DataError& e) {
-    if (const auto of = read_forward_backward_head(body)) service_.refuse_unread(*of, e);
+    if (const auto of = read_forward_backward_head(body)) service_.refuse_unread(owner, *of, e);
     throw;
   }
-  return service_.forward_backward(std::move(request));
+  return service_.forward_backward(owner, std::move(request));
 }
 
 std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
                                             const std::string& path) {
-  using Call = Json (Service::*)(const Json&);
+  using Call = Json (Service::*)(const std::string&, const Json&);
   static const std::map<std::string, Call> kCalls{
       {"session_heartbeat", &Service::heartbeat},
       {"create_model", &Service::create_model},
@@ -193,28 +195,31 @@ std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
       {"create_sampling_session", &Service::create_sampling_session},
       {"asample", &Service::sample},
       {"cancel_future", &Service::cancel},
+      {"weights_info", &Service::weights_info},
   };
   if (const auto found = kCalls.find(path); found != kCalls.end())
-    return post(head, [this, call = found->second](serve::Exchange& exchange) {
-      return (service_.*call)(body_of(exchange));
-    });
+    return post(head,
+                [this, call = found->second](const std::string& owner, serve::Exchange& exchange) {
+                  return (service_.*call)(owner, body_of(exchange));
+                });
   if (path == "forward_backward")
-    return post(head, [this](serve::Exchange& exchange) { return forward_backward(exchange); });
+    return post(head, [this](const std::string& owner, serve::Exchange& exchange) {
+      return forward_backward(owner, exchange);
+    });
   if (path == "create_session")
-    return post(head, [this](serve::Exchange& exchange) {
-      return service_.create_session(body_of(exchange),
+    return post(head, [this](const std::string& owner, serve::Exchange& exchange) {
+      return service_.create_session(owner, body_of(exchange),
                                      std::string(exchange.head().header("x-idempotency-key")));
     });
-  if (path == "weights_info")
-    return post(head, [this](serve::Exchange& exchange) {
-      return service_.weights_info(body_of(exchange));
-    });
-  if (path == "client/config") return post(head, [](serve::Exchange&) { return Json::object(); });
+  if (path == "client/config")
+    return post(head, [](const std::string&, serve::Exchange&) { return Json::object(); });
   if (path == "telemetry")
-    return post(head, [](serve::Exchange&) { return Json{{"status", "accepted"}}; });
+    return post(head,
+                [](const std::string&, serve::Exchange&) { return Json{{"status", "accepted"}}; });
   if (path.starts_with("sessions/") && path.ends_with("/finish"))
-    return post(head, [this, id = path.substr(9, path.size() - 16)](serve::Exchange& exchange) {
-      return service_.finish_session(id, body_of(exchange));
+    return post(head, [this, id = path.substr(9, path.size() - 16)](const std::string& owner,
+                                                                    serve::Exchange& exchange) {
+      return service_.finish_session(owner, id, body_of(exchange));
     });
   if (path != "retrieve_future") return std::nullopt;
   // Waits without a thread: a client may ask long before there is an answer.
@@ -226,8 +231,9 @@ std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
       serve::Members members(body);
       const std::string future = members.text("request_id");
       check_named("request_id", future, "the request that is waited for");
-      service_.futures().retrieve(
-          future, [exchange](Answer answer) { exchange->answer(std::move(answer)); });
+      service_.futures().retrieve(owner_of(exchange->head()), future, [exchange](Answer answer) {
+        exchange->answer(readable(std::move(answer), exchange->head()));
+      });
     } catch (const std::exception& e) {
       exchange->answer(serve::answer_to(e));
     }

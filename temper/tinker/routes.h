@@ -11,13 +11,13 @@
 
 #include "temper/base/work_queue.h"
 #include "temper/serve/http_server.h"
+#include "temper/tinker/callers.h"
 #include "temper/tinker/service.h"
 
 namespace temper::tinker {
 
 struct RouteOptions {
-  std::string host, api_key;  // the key that clients send as X-API-Key, or as a Bearer token;
-                              // empty: any that begins with tml-, on loopback alone
+  CallerRules callers;
   int64_t most_request_bytes = int64_t{64} << 20;
 };
 
@@ -32,8 +32,7 @@ class Routes {
 
  private:
   using Handle = std::function<void(const std::shared_ptr<serve::Exchange>&)>;
-  using Respond = std::function<Json(serve::Exchange&)>;
-  std::optional<serve::Answer> denial(const serve::RequestHead& head) const;
+  using Respond = std::function<Json(const std::string& owner, serve::Exchange&)>;
   serve::Admission post(const serve::RequestHead& head, Respond respond);
   serve::Admission get(Respond respond);
   std::optional<serve::Admission> route(const serve::RequestHead& head, const std::string& path);
@@ -44,7 +43,7 @@ class Routes {
                                             const std::string& path);
   std::optional<serve::Admission> run_route(const serve::RequestHead& head,
                                             const std::string& path);
-  Json forward_backward(serve::Exchange& exchange);
+  Json forward_backward(const std::string& owner, serve::Exchange& exchange);
   void answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond);
 
   Service& service_;

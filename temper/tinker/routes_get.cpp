@@ -42,26 +42,32 @@ std::optional<Admission> Routes::get_route(const serve::RequestHead& head,
                 query_number(query, "offset", 0, INT32_MAX));
   };
   if (path == "get_server_capabilities")
-    return get([this](serve::Exchange&) { return service_.capabilities(); });
+    return get([this](const std::string&, serve::Exchange&) { return service_.capabilities(); });
   if (path == "training_runs")
-    return get([this, listed](serve::Exchange&) {
-      return listed(20, [this](int64_t n, int64_t at) { return service_.training_runs(n, at); });
+    return get([this, listed](const std::string& owner, serve::Exchange&) {
+      return listed(20,
+                    [&](int64_t n, int64_t at) { return service_.training_runs(owner, n, at); });
     });
   if (path == "checkpoints")
-    return get([this, listed](serve::Exchange&) {
-      return listed(100, [this](int64_t n, int64_t at) { return service_.checkpoints("", n, at); });
+    return get([this, listed](const std::string& owner, serve::Exchange&) {
+      return listed(100,
+                    [&](int64_t n, int64_t at) { return service_.checkpoints(owner, "", n, at); });
     });
   if (path == "sessions")
-    return get([this, listed](serve::Exchange&) {
-      return listed(20, [this](int64_t n, int64_t at) { return service_.sessions(n, at); });
+    return get([this, listed](const std::string& owner, serve::Exchange&) {
+      return listed(20, [&](int64_t n, int64_t at) { return service_.sessions(owner, n, at); });
     });
   const auto names_one = [&path](const char* list) {
     return path.starts_with(list) && path.find('/', std::strlen(list)) == std::string::npos;
   };
   if (names_one("sessions/"))
-    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.session(id); });
+    return get([this, id = path.substr(9)](const std::string& owner, serve::Exchange&) {
+      return service_.session(owner, id);
+    });
   if (names_one("samplers/"))
-    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.sampler(id); });
+    return get([this, id = path.substr(9)](const std::string& owner, serve::Exchange&) {
+      return service_.sampler(owner, id);
+    });
   return std::nullopt;
 }
 
@@ -74,9 +80,13 @@ std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
   const std::string run = path.substr(0, slash),
                     rest = slash == std::string::npos ? "" : path.substr(slash);
   if (rest.empty() && gets)
-    return get([this, run](serve::Exchange&) { return service_.training_run(run); });
+    return get([this, run](const std::string& owner, serve::Exchange&) {
+      return service_.training_run(owner, run);
+    });
   if (rest == kCheckpoints && gets)
-    return get([this, run](serve::Exchange&) { return service_.checkpoints(run, 0, 0); });
+    return get([this, run](const std::string& owner, serve::Exchange&) {
+      return service_.checkpoints(owner, run, 0, 0);
+    });
   if (!rest.starts_with(std::string(kCheckpoints) + "/")) return std::nullopt;
   std::string id = rest.substr(kCheckpoints.size() + 1);
   const auto is_about = [&](const char* method, const std::string& end) {
@@ -86,25 +96,26 @@ std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
   };
   const auto run_on = [&](auto call) {
     const std::string tinker_path = "tinker://" + run + "/" + id;
-    Admission admission = post(head, [this, tinker_path, call](serve::Exchange& exchange) {
-      call(service_.store(), tinker_path, body_of(exchange));
-      return Json::object();
-    });
-    return admission;
+    return post(head,
+                [this, tinker_path, call](const std::string& owner, serve::Exchange& exchange) {
+                  call(service_.store(), owner, tinker_path, body_of(exchange));
+                  return Json::object();
+                });
   };
+  using Text = const std::string&;
   if (is_about("POST", "/publish"))
     return run_on(
-        [](Store& store, const std::string& p, const Json&) { store.set_public(p, true); });
+        [](Store& store, Text owner, Text p, const Json&) { store.set_public(owner, p, true); });
   if (is_about("DELETE", "/publish"))
     return run_on(
-        [](Store& store, const std::string& p, const Json&) { store.set_public(p, false); });
+        [](Store& store, Text owner, Text p, const Json&) { store.set_public(owner, p, false); });
   if (is_about("PUT", "/ttl"))
-    return run_on([](Store& store, const std::string& p, const Json& body) {
+    return run_on([](Store& store, Text owner, Text p, const Json& body) {
       serve::Members members(body);
-      store.set_expiry(p, members.integer("ttl_seconds", 1, int64_t{10} * 366 * 24 * 3600));
+      store.set_expiry(owner, p, members.integer("ttl_seconds", 1, int64_t{10} * 366 * 24 * 3600));
     });
   if (is_about("DELETE", ""))
-    return run_on([](Store& store, const std::string& p, const Json&) { store.remove(p); });
+    return run_on([](Store& store, Text owner, Text p, const Json&) { store.remove(owner, p); });
   return std::nullopt;
 }
 

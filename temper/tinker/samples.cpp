@@ -8,16 +8,26 @@
 
 namespace temper::tinker {
 
+namespace {
+
+// Samples that a session's requests have at the engine, and the fewest of one request.
+constexpr int64_t kSamplesAtOnce = 256, kFewestAtOnce = 8;
+
+}  // namespace
+
 std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const SampleRequest& request,
                                           std::shared_ptr<AdapterPlace> place,
-                                          WireTensor target_logprobs, Done done, Failed failed) {
+                                          WireTensor target_logprobs, const Beside& beside,
+                                          Done done, Failed failed) {
   auto sampling = std::make_shared<Sampling>();
+  sampling->loop_ = &loop;
   sampling->request_ = request;
   sampling->place_ = place;
   sampling->target_logprobs_ = std::move(target_logprobs);
+  sampling->beside_ = beside;
   sampling->done_ = std::move(done);
   sampling->failed_ = std::move(failed);
-  generate::Request asked;
+  generate::Request& asked = sampling->asked_;
   asked.prompt = request.prompt;
   asked.num_samples = request.num_samples;
   asked.options = request.options;
@@ -32,13 +42,16 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
     scores.options.prompt_logprobs = true;
     scores.options.top_logprobs = std::max(request.top_of_prompt, request.top_of_samples);
   }
-  sampling->submit(loop, std::move(asked));
+  sampling->reservation_ = loop.reserve();
+  ++*beside;
+  sampling->counted_ = std::shared_ptr<void>(nullptr, [beside](void*) { --*beside; });
+  sampling->submit_next();
   if (request.scores_prompt() && !together) {
     scored.num_samples = 1;
     scored.options.sampling = {};
     scored.options.max_new_tokens = 1;
     scored.options.stop.clear();
-    sampling->submit(loop, std::move(scored));
+    sampling->submit(std::move(scored), loop.reserve(), false);
   }
   // Where all has been sampled before the functions are set, the look below finds it.
   std::vector<std::shared_ptr<serve::Ticket>> tickets;
@@ -48,16 +61,27 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
   return sampling;
 }
 
-void Sampling::submit(serve::SamplerLoop& loop, generate::Request request) {
-  serve::Reservation reservation = loop.reserve();
+void Sampling::submit(generate::Request request, serve::Reservation reservation, bool samples) {
   Part part;
+  part.samples = samples;
   part.left = static_cast<size_t>(request.num_samples);
   part.pieces.resize(part.left);
   std::vector<generate::Request> one;
   one.push_back(std::move(request));
-  part.ticket = loop.submit(one, reservation, [] {});
+  part.ticket = loop_->submit(one, reservation, [] {});
   check<serve::ServerStopped>(part.ticket != nullptr, "the model's weights are being changed");
   parts_.push_back(std::move(part));
+}
+
+// The next ones of the samples.
+void Sampling::submit_next() {
+  const int64_t share = kSamplesAtOnce / std::max<int64_t>(beside_->load(), 1);
+  generate::Request next = asked_;
+  next.first_sample = next_sample_;
+  next.num_samples = std::min(request_.num_samples - next_sample_, std::max(share, kFewestAtOnce));
+  if (next_sample_ > 0) next.options.prompt_logprobs = false;
+  next_sample_ += next.num_samples;
+  submit(std::move(next), reservation_, true);
 }
 
 void Sampling::cancel() {
@@ -65,18 +89,24 @@ void Sampling::cancel() {
   over_ = true;
   parts_.clear();
   place_.reset();
+  reservation_ = {};
+  counted_.reset();
 }
 
 void Sampling::look() {
-  std::vector<Part> ended;  // destroyed without the lock
-  Done done;
+  std::vector<Part> ended;  // destroyed without the lock, as the next one
+  std::shared_ptr<AdapterPlace> place;
   SampleResult found;
   std::string why;
   {
     const std::lock_guard lock(mutex_);
     if (over_) return;
     try {
-      take();
+      while (take()) {
+        if (next_sample_ == request_.num_samples) break;
+        submit_next();
+        parts_.back().ticket->on_arrival([self = shared_from_this()] { self->look(); });
+      }
       if (std::any_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.left > 0; }))
         return;
       found = result();
@@ -86,20 +116,27 @@ void Sampling::look() {
     }
     over_ = true;
     ended.swap(parts_);
+    place.swap(place_);
+    reservation_ = {};
+    counted_.reset();
   }
   if (why.empty())
     done_(std::move(found));
   else
     failed_(why);
-  place_.reset();
 }
 
-void Sampling::take() {
-  for (Part& part : parts_)
+// Whether all that was submitted is there.
+bool Sampling::take() {
+  bool all = true;
+  for (Part& part : parts_) {
     for (serve::Piece piece; part.left > 0 && part.ticket->take(piece); piece = {}) {
       part.left -= piece.finished;
       part.pieces.at(static_cast<size_t>(piece.choice)) = std::move(piece);
     }
+    all = all && part.left == 0;
+  }
+  return all;
 }
 
 namespace {
@@ -115,15 +152,19 @@ TopTokens first_of(const std::vector<generate::TopLogprobs>& top, int64_t k) {
 
 SampleResult Sampling::result() const {
   SampleResult result;
-  for (const serve::Piece& piece : parts_.front().pieces) {
-    SampledTokens& sequence = result.sequences.emplace_back();
-    sequence.stopped = piece.stopped;
-    sequence.tokens = piece.tokens;
-    sequence.logprobs = piece.logprobs;
-    if (request_.top_of_samples > 0) sequence.top = first_of(piece.top, request_.top_of_samples);
+  std::shared_ptr<const generate::PromptLogprobs> scores;
+  for (const Part& part : parts_) {
+    if (part.pieces.front().of_prompt) scores = part.pieces.front().of_prompt;
+    for (const serve::Piece& piece : part.pieces) {
+      if (!part.samples) continue;
+      SampledTokens& sequence = result.sequences.emplace_back();
+      sequence.stopped = piece.stopped;
+      sequence.tokens = piece.tokens;
+      sequence.logprobs = piece.logprobs;
+      if (request_.top_of_samples > 0) sequence.top = first_of(piece.top, request_.top_of_samples);
+    }
   }
   result.targets = target_logprobs_;
-  const auto scores = parts_.back().pieces.front().of_prompt;
   if (!request_.scores_prompt() || !scores) return result;
   // The first token has nothing before it.
   const size_t length = request_.prompt.size(),

@@ -1,6 +1,7 @@
 // Requests to sample: their JSON, and how the engine answers them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include "temper/serve/body.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/tinker/adapter.h"
+#include "temper/tinker/sliced_pass.h"
 #include "temper/tinker/wire.h"
 
 namespace temper::tinker {
@@ -36,11 +38,15 @@ class Sampling : public std::enable_shared_from_this<Sampling> {
  public:
   using Done = std::function<void(SampleResult)>;
   using Failed = std::function<void(const std::string& why)>;
+  // How many requests of a session are being sampled. Of many samples some are sampled at a time,
+  // fewer where the session has more requests, so that others need not wait for all.
+  using Beside = std::shared_ptr<std::atomic<int64_t>>;
   // `place` is held until the last token is sampled; null: the base model. Throws as
   // SamplerLoop::reserve and submit.
   static std::shared_ptr<Sampling> start(serve::SamplerLoop& loop, const SampleRequest& request,
                                          std::shared_ptr<AdapterPlace> place,
-                                         WireTensor target_logprobs, Done done, Failed failed);
+                                         WireTensor target_logprobs, const Beside& beside,
+                                         Done done, Failed failed);
   // Nothing more is sampled, and neither function is called.
   void cancel();
 
@@ -49,24 +55,44 @@ class Sampling : public std::enable_shared_from_this<Sampling> {
     std::shared_ptr<serve::Ticket> ticket;
     std::vector<serve::Piece> pieces;
     size_t left = 0;
+    bool samples = true;  // else its prompt's scores alone are of interest
   };
-  void submit(serve::SamplerLoop& loop, generate::Request request);
+  void submit(generate::Request request, serve::Reservation reservation, bool samples);
+  void submit_next();
   void look();
-  void take();
+  bool take();
   SampleResult result() const;
 
+  serve::SamplerLoop* loop_ = nullptr;
   SampleRequest request_;
+  generate::Request asked_;         // for all samples
+  serve::Reservation reservation_;  // until the last sample is complete
+  std::shared_ptr<void> counted_;   // in beside_
+  Beside beside_;
+  int64_t next_sample_ = 0;  // the first one that was not submitted
   std::shared_ptr<AdapterPlace> place_;
   WireTensor target_logprobs_;
   Done done_;
   Failed failed_;
   std::mutex mutex_;
-  std::vector<Part> parts_;  // the samples, and where it is another request, the prompt's scores
+  std::vector<Part> parts_;  // of the samples in order, and where it is another request, the
+                             // prompt's scores
   bool over_ = false;
 };
 
-// Log-probabilities of given tokens at a prompt's positions, at temperature 1. On the thread that
-// owns the model. `targets` as SampleRequest::targets; the result has its layout.
-WireTensor target_logprobs(models::CausalLM& model, int adapter, const SampleRequest& request);
+// Log-probabilities of given tokens at a prompt's positions, at temperature 1, in slices between
+// which others may use the model. On the thread that owns the model.
+class TargetLogprobs {
+ public:
+  TargetLogprobs(models::CausalLM& model, int adapter, const SampleRequest& request);
+  // True: that was the last slice.
+  bool step() { return !pass_ || pass_->step(); }
+  // With the layout of SampleRequest::targets; 0 where it asks for nothing.
+  const WireTensor& result() const { return result_; }
+
+ private:
+  WireTensor result_;
+  std::unique_ptr<SlicedPass> pass_;  // null: nothing is asked for
+};
 
 }  // namespace temper::tinker

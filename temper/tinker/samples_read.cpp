@@ -1,19 +1,15 @@
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "temper/base/error.h"
-#include "temper/nn/read_rows.h"
-#include "temper/ops/host.h"
 #include "temper/tinker/samples.h"
 
 namespace temper::tinker {
 namespace {
 
 constexpr int64_t kMostSamples = 1024, kMostTop = 1024;
+constexpr int64_t kMostTopTokens = int64_t{1} << 24;  // likeliest tokens that are answered
 constexpr int64_t kUsualTokens = 4096;  // where a request does not say how many at most
 constexpr size_t kMostStops = 64;
 
@@ -143,6 +139,13 @@ SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_pos
   request.top_of_prompt = members.integer("topk_prompt_logprobs", 0, kMostTop).value_or(0);
   request.top_of_samples = members.integer("topk_sample_logprobs", 0, kMostTop).value_or(0);
   const int64_t length = static_cast<int64_t>(request.prompt.size());
+  check<DataError>(
+      request.num_samples * request.options.max_new_tokens * request.top_of_samples +
+              length * request.top_of_prompt <=
+          kMostTopTokens,
+      "`topk_sample_logprobs`, `topk_prompt_logprobs`: num_samples times max_tokens, and the "
+      "prompt's tokens, would have more than ",
+      kMostTopTokens, " likeliest tokens; ask for fewer in a request");
   request.last_n =
       members.integer("prompt_logprobs_last_n", 1, std::max<int64_t>(length - 1, 1)).value_or(0);
   if (length == 1) request.last_n = 0;
@@ -153,44 +156,41 @@ SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_pos
   return request;
 }
 
-WireTensor target_logprobs(models::CausalLM& model, int adapter, const SampleRequest& request) {
-  const at::NoGradGuard no_grad;
-  WireTensor out = request.targets;
-  out.is_integer = false;
-  out.integers.clear();
-  out.values.assign(request.targets.integers.size(), 0);
-  std::vector<int64_t> row, token;
+TargetLogprobs::TargetLogprobs(models::CausalLM& model, int adapter, const SampleRequest& request)
+    : result_(request.targets) {
+  const std::vector<int64_t>& asked = request.targets.integers;
+  result_.is_integer = false;
+  result_.integers.clear();
+  result_.values.assign(asked.size(), 0);
+  std::vector<int64_t> position, first;
   std::vector<size_t> cell;
-  const auto ask = [&](int64_t position, size_t i) {
-    if (request.targets.integers[i] < 0) return;
-    row.push_back(position);
-    token.push_back(request.targets.integers[i]);
-    cell.push_back(i);
-  };
-  for (int64_t r = 0; r < out.shape[0]; ++r) {
-    const size_t k = static_cast<size_t>(out.shape[1]), at = static_cast<size_t>(r);
-    const size_t begin = out.is_sparse ? static_cast<size_t>(out.crow[at]) : at * k,
-                 end = out.is_sparse ? static_cast<size_t>(out.crow[at + 1]) : begin + k;
-    for (size_t i = begin; i < end; ++i) ask(r, i);
+  RowTargets targets;
+  const auto k = static_cast<size_t>(result_.shape[1]);
+  for (size_t r = 0; r < static_cast<size_t>(result_.shape[0]); ++r) {
+    const size_t begin = result_.is_sparse ? static_cast<size_t>(result_.crow[r]) : r * k,
+                 end = result_.is_sparse ? static_cast<size_t>(result_.crow[r + 1]) : begin + k;
+    for (size_t i = begin; i < end; ++i) {
+      if (asked[i] < 0) continue;
+      if (position.empty() || position.back() != static_cast<int64_t>(r)) {
+        if (!cell.empty()) targets.offset.push_back(cell.size());
+        position.push_back(static_cast<int64_t>(r));
+        first.push_back(asked[i]);
+      }
+      targets.token.push_back(asked[i]);
+      cell.push_back(i);
+    }
   }
-  if (row.empty()) return out;
-  auto forest = std::make_shared<Forest>();
-  forest->add_root(request.prompt);
-  const at::Tensor hidden = model.forward(
-      {.forest = forest, .adapter = adapter, .rows = nn::rows_to_read(row, forest->num_tokens())});
-  constexpr size_t kAtOnce = size_t{1} << 14;
-  for (size_t first = 0; first < row.size(); first += kAtOnce) {
-    const auto part = [&](const std::vector<int64_t>& all) {
-      return std::vector<int64_t>(
-          all.begin() + static_cast<ptrdiff_t>(first),
-          all.begin() + static_cast<ptrdiff_t>(std::min(first + kAtOnce, all.size())));
-    };
-    const at::Tensor logp = ops::to_host(
-        {model.token_logp(hidden, part(row), part(token), {.adapter = adapter}).logp})[0];
-    for (int64_t i = 0; i < logp.numel(); ++i)
-      out.values[cell[first + static_cast<size_t>(i)]] = double{logp.const_data_ptr<float>()[i]};
-  }
-  return out;
+  if (cell.empty()) return;
+  targets.offset.push_back(cell.size());
+  train::ForwardPass pass;
+  pass.add_row(request.prompt, position, first, adapter);
+  pass_ =
+      std::make_unique<SlicedPass>(model, std::move(pass), std::move(targets), false,
+                                   [this, cell = std::move(cell)](std::span<const float> logprobs) {
+                                     for (size_t i = 0; i < cell.size(); ++i)
+                                       result_.values[cell[i]] = double{logprobs[i]};
+                                     return std::vector<float>();
+                                   });
 }
 
 }  // namespace temper::tinker

@@ -56,6 +56,19 @@ void Service::later(std::function<void()> control) {
   sampling_.wake();
 }
 
+void Service::Share::add(const std::string& of_owner, const std::string& of_session,
+                         const Asker& asker, int64_t amount) {
+  all += amount;
+  if (of_owner == asker.owner) owner += amount;
+  if (of_session == asker.session) session += amount;
+}
+
+bool Service::Share::is_beyond(int64_t more, int64_t most, bool urgent) const {
+  if (urgent) return all + more > 2 * most;
+  return all + more > most || (session > 0 && session + more > most / 2) ||
+         (owner > 0 && owner + more > most / 4 * 3);
+}
+
 bool Service::work() {
   places_.remove_ended();
   std::function<void()> control;
@@ -78,8 +91,12 @@ bool Service::work() {
 }
 
 // The models take turns, by name. Those that wait to make passes, too, may share the pass of the
-// one whose turn it is.
+// one whose turn it is. One that is within a pass comes first: no two hold what a pass needs.
 std::vector<Service::ModelPointer> Service::take_turn() {
+  if (std::exchange(in_pass_, false))
+    if (const auto found = models_.find(last_served_);
+        found != models_.end() && found->second->jobs.current())
+      return {found->second};
   std::vector<ModelPointer> waiting;
   const auto take = [&](auto from, auto to) {
     for (; from != to; ++from)
@@ -106,6 +123,7 @@ void Service::run_jobs(const std::vector<ModelPointer>& models) {
       requests.push_back(job->passes());
   }
   const std::string failure = requests.empty() ? "" : ForwardBackward::step_together(requests);
+  in_pass_ = !requests.empty() && requests[0]->in_pass();
   if (!failure.empty() && failure != last_failure_ && options_.warn)
     options_.warn(
         "training requests of several adapters could not share a pass, and went one by "
@@ -136,23 +154,36 @@ void Service::run_job(const ModelPointer& model) {
   model->jobs.finish_current();
 }
 
+void Service::check_room(const Model& model, int64_t seq, int64_t bytes) const {
+  const bool is_next = model.jobs.is_next(seq);  // those that came before wait for it
+  if (model.jobs.waiting() >= options_.most_waiting && !is_next)
+    throw serve::Refusal(429, str("too many requests: ", model.jobs.waiting(),
+                                  " of the model wait, the most that it may have; retry later"));
+  if (bytes == 0) return;
+  Share waiting;
+  for (const auto& [id, one] : models_)
+    waiting.add(one->owner, one->session, {model.owner, model.session}, one->jobs.bytes());
+  if (waiting.is_beyond(bytes, options_.waiting_bytes, is_next))
+    throw serve::Refusal(429,
+                         str("too many requests: those that wait hold ", waiting.all,
+                             " bytes, of this session ", waiting.session, "; the server takes ",
+                             options_.waiting_bytes, kShares, "; retry later"));
+}
+
 // Answers with the future of a request that takes its turn among those of its model. `validate`
 // throws where it is refused; it then uses up its number.
-Json Service::enqueue(const std::string& model_id, std::optional<int64_t> seq,
-                      const std::string& digest, int64_t bytes,
+Json Service::enqueue(const std::string& owner, const std::string& model_id,
+                      std::optional<int64_t> seq, const std::string& digest, int64_t bytes,
                       const std::function<void()>& validate, const MakeJob& make) {
   check_open();
   ModelPointer model;
   {
     const std::lock_guard lock(mutex_);
-    model = model_of(model_id);
+    model = model_of(owner, model_id);
     if (!seq) seq = model->jobs.next_number();
     if (const auto future = model->jobs.known(*seq, digest))
       return {{"request_id", *future}, {"model_id", model_id}};
-    int64_t waiting = bytes;
-    for (const auto& [id, one] : models_) waiting += one->jobs.bytes();
-    if (model->jobs.waiting() >= options_.most_waiting || waiting > options_.waiting_bytes)
-      throw serve::TooManyRequests{static_cast<int64_t>(options_.most_waiting)};
+    check_room(*model, *seq, bytes);
   }
   store_.touch_run(model_id);
   try {
@@ -174,7 +205,7 @@ Json Service::enqueue(const std::string& model_id, std::optional<int64_t> seq,
       return answer;
     }
     if (model->gone) throw serve::Refusal(404, "model_id: the model was unloaded");
-    const std::string future = futures_.open();
+    const std::string future = futures_.open({model->owner, model->session});
     Job job = make(model, future);
     job.future = future;
     job.bytes = bytes;
@@ -226,12 +257,13 @@ void Service::tick() {
 void Service::close() {
   if (closed_.exchange(true)) return;
   futures_.close();
-  std::map<std::string, std::shared_ptr<Sampling>> samplings;
+  std::map<std::string, Running> samplings;
   {
     const std::lock_guard lock(mutex_);
     samplings.swap(samplings_);
   }
-  for (const auto& [future, sampling] : samplings) sampling->cancel();
+  for (const auto& [future, running] : samplings)
+    if (running.sampling) running.sampling->cancel();
 }
 
 }  // namespace temper::tinker

@@ -26,9 +26,14 @@ inline Json body_of(serve::Exchange& exchange) {
   return body;
 }
 
-inline Json object_or_null(const Json* value, const char* key) {
+// What a client says of what it makes; null: nothing.
+inline Json metadata_of(const Json* value) {
+  constexpr const char* kKey = "user_metadata";
+  constexpr size_t kMost = size_t{64} << 10;
   if (!value) return Json();
-  if (!value->is_object()) serve::wrong(key, *value, "an object");
+  if (!value->is_object()) serve::wrong(kKey, *value, "an object");
+  const size_t size = dump_json(*value).size();
+  check<DataError>(size <= kMost, "`", kKey, "`: found ", size, " bytes, expected at most ", kMost);
   return *value;
 }
 

@@ -46,7 +46,7 @@ Json Service::run_json(const RunRecord& run) const {
   for (const auto& [key, kind] : {std::pair("last_checkpoint", kTrainingWeights),
                                   std::pair("last_sampler_checkpoint", kSamplerWeights)}) {
     json[key] = nullptr;
-    for (const Checkpoint& c : store_.checkpoints(run.id))
+    for (const Checkpoint& c : store_.checkpoints(run.owner, run.id))
       if (c.kind == kind) {
         json[key] = checkpoint_json(c);
         break;
@@ -55,18 +55,21 @@ Json Service::run_json(const RunRecord& run) const {
   return json;
 }
 
-Json Service::training_run(const std::string& id) const { return run_json(store_.run(id)); }
+Json Service::training_run(const std::string& owner, const std::string& id) const {
+  return run_json(store_.run(owner, id));
+}
 
-Json Service::training_runs(int64_t limit, int64_t offset) const {
-  const std::vector<RunRecord> all = store_.runs();
+Json Service::training_runs(const std::string& owner, int64_t limit, int64_t offset) const {
+  const std::vector<RunRecord> all = store_.runs(owner);
   Json runs = Json::array();
   for (const RunRecord& run : page(all, limit, offset)) runs.push_back(run_json(run));
   return {{"training_runs", runs}, {"cursor", cursor(limit, offset, all.size())}};
 }
 
-Json Service::checkpoints(const std::string& run, int64_t limit, int64_t offset) const {
-  if (!run.empty()) store_.run(run);  // throws where there is none
-  const std::vector<Checkpoint> all = store_.checkpoints(run);
+Json Service::checkpoints(const std::string& owner, const std::string& run, int64_t limit,
+                          int64_t offset) const {
+  if (!run.empty()) store_.run(owner, run);  // throws where there is none
+  const std::vector<Checkpoint> all = store_.checkpoints(owner, run);
   Json list = Json::array();
   for (const Checkpoint& c : run.empty() ? page(all, limit, offset) : all)
     list.push_back(checkpoint_json(c));
@@ -75,9 +78,9 @@ Json Service::checkpoints(const std::string& run, int64_t limit, int64_t offset)
   return answer;
 }
 
-Json Service::weights_info(const Json& body) const {
+Json Service::weights_info(const std::string& owner, const Json& body) {
   serve::Members members(body);
-  const RunRecord run = store_.run(store_.checkpoint(members.text("tinker_path")).run);
+  const RunRecord run = store_.run_of(owner, members.text("tinker_path"));
   return {{"base_model", run.base_model}, {"is_lora", true},
           {"lora_rank", run.rank},        {"train_unembed", run.train_unembed},
           {"train_mlp", run.train_mlp},   {"train_attn", run.train_attn}};

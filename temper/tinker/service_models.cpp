@@ -44,14 +44,14 @@ void check_optimizer(const Json* config) {
 
 }  // namespace
 
-Service::ModelPointer Service::model_of(const std::string& id) {
+Service::ModelPointer Service::model_of(const std::string& owner, const std::string& id) {
   check_named("model_id", id, "create_model");
   const auto found = models_.find(id);
-  if (found == models_.end())
+  if (found == models_.end() || found->second->owner != owner)
     throw serve::Refusal(404, "model_id: unknown `" + id.substr(0, 200) +
                                   "`: it was unloaded, or the server was started again; "
                                   "create_training_client_from_state goes on from what was saved");
-  session_of(found->second->session);
+  session_of(owner, found->second->session);
   return found->second;
 }
 
@@ -67,7 +67,7 @@ Json Service::add_model(const std::string& session_id, int64_t number, const std
   const auto model = std::make_shared<Model>();
   {
     const std::lock_guard lock(mutex_);
-    Session& session = session_of(session_id);
+    Session& session = session_of(record.owner, session_id);
     const auto answer = [&](const std::string& future) {
       return Json{{"request_id", future}, {"model_id", id}};
     };
@@ -86,12 +86,13 @@ Json Service::add_model(const std::string& session_id, int64_t number, const std
                        options_.adapter_bytes, " bytes ", adapter_bytes_,
                        " are in use; take a smaller rank, or unload_model");
     model->id = record.id = id;
+    model->owner = record.owner;
     model->session = record.session_id = session_id;
     model->digest = digest;
     model->bytes = bytes;
     record.created = record.last = seconds_now();
     model->record = record;
-    model->future = futures_.open();
+    model->future = futures_.open({model->owner, session_id});
     models_[id] = model;
     session.models.push_back(id);
     adapter_bytes_ += bytes;
@@ -115,39 +116,40 @@ Json Service::add_model(const std::string& session_id, int64_t number, const std
   return {{"request_id", model->future}, {"model_id", id}};
 }
 
-Json Service::create_model(const Json& body) {
+Json Service::create_model(const std::string& owner, const Json& body) {
   Members members(body);
   const std::string session = members.text("session_id"), base = members.text("base_model");
   const int64_t number = members.integer("model_seq_id", 0, INT32_MAX).value_or(0);
   {
     const std::lock_guard lock(mutex_);
-    session_of(session);
+    session_of(owner, session);
   }
   check_base(base);
   check_optimizer(members.find("optimizer_config"));
   const AdapterRequest request = read_lora(members.find("lora_config"), options_.most_rank);
   RunRecord record;
+  record.owner = owner;
   record.base_model = base;
   record.rank = request.rank;
   record.train_attn = request.train_attn;
   record.train_mlp = request.train_mlp;
   record.train_unembed = request.train_unembed;
-  record.user_metadata = object_or_null(members.find("user_metadata"), "user_metadata");
+  record.user_metadata = metadata_of(members.find("user_metadata"));
   return add_model(session, number, digest_of("create_model", body), std::move(record),
                    [this, request] { return std::make_unique<TrainedAdapter>(places_, request); },
                    {{"type", "create_model"}});
 }
 
 // Of what was saved for training. Throws what is wrong with the path.
-std::string Service::directory_to_load(const std::string& path) const {
-  const Checkpoint saved = store_.checkpoint(path);
+std::string Service::directory_to_load(const std::string& owner, const std::string& path) const {
+  const Checkpoint saved = store_.checkpoint(owner, path);
   check<ConfigError>(saved.kind == kTrainingWeights, "path: ", path,
                      " was saved for sampling; expected one of save_weights "
                      "(tinker://RUN/weights/NAME)");
   return store_.directory_of(saved);
 }
 
-Json Service::load_weights(const Json& body) {
+Json Service::load_weights(const std::string& owner, const Json& body) {
   Members members(body);
   const std::string session = members.text("session_id"), model_id = members.text("model_id");
   std::string path;
@@ -161,17 +163,18 @@ Json Service::load_weights(const Json& body) {
   if (!session.empty()) {
     {
       const std::lock_guard lock(mutex_);
-      session_of(session);
+      session_of(owner, session);
     }
     read();
     check_optimizer(members.find("optimizer_config"));
-    const std::string directory = directory_to_load(path);
-    RunRecord record = store_.run(store_.checkpoint(path).run);
+    const std::string directory = directory_to_load(owner, path);
+    RunRecord record = store_.run_of(owner, path);
+    record.owner = owner;
     if (const std::string base = members.text("base_model"); !base.empty()) {
       check_base(base);
       record.base_model = base;
     }
-    record.user_metadata = object_or_null(members.find("user_metadata"), "user_metadata");
+    record.user_metadata = metadata_of(members.find("user_metadata"));
     return add_model(session, members.integer("model_seq_id", 0, INT32_MAX).value_or(0),
                      digest_of("load_weights", body), std::move(record),
                      [this, directory, optimizer] {
@@ -180,14 +183,14 @@ Json Service::load_weights(const Json& body) {
                      {{"type", "load_weights"}, {"path", path}});
   }
   return enqueue(
-      model_id, seq_of(members), digest_of("load_weights", body), 0,
+      owner, model_id, seq_of(members), digest_of("load_weights", body), 0,
       [&] {
         read();
-        directory_to_load(path);
+        directory_to_load(owner, path);
       },
       [&](const ModelPointer& model, const std::string& future) {
         return Job{.step = [=, this] {
-          model->adapter->load(directory_to_load(path), optimizer);
+          model->adapter->load(directory_to_load(owner, path), optimizer);
           futures_.resolve(
               future,
               dump_json(Json{{"type", "load_weights"}, {"path", path}, {"model_id", model->id}}));
@@ -196,10 +199,10 @@ Json Service::load_weights(const Json& body) {
       });
 }
 
-Json Service::get_info(const Json& body) {
+Json Service::get_info(const std::string& owner, const Json& body) {
   Members members(body);
   const std::lock_guard lock(mutex_);
-  const ModelPointer model = model_of(members.text("model_id"));
+  const ModelPointer model = model_of(owner, members.text("model_id"));
   const RunRecord& run = model->record;
   Json data{{"model_name", run.base_model}};
   if (options_.has_tokenizer) data["tokenizer_id"] = options_.model_directory;
@@ -207,14 +210,14 @@ Json Service::get_info(const Json& body) {
           {"model_name", run.base_model}, {"is_lora", true},       {"lora_rank", run.rank}};
 }
 
-Json Service::unload_model(const Json& body) {
+Json Service::unload_model(const std::string& owner, const Json& body) {
   Members members(body);
   ModelPointer model;
   {
     const std::lock_guard lock(mutex_);
-    model = model_of(members.text("model_id"));
+    model = model_of(owner, members.text("model_id"));
   }
-  const std::string future = futures_.open();
+  const std::string future = futures_.open({model->owner, model->session});
   later([this, model, future] {
     end_model(model, "the model was unloaded");
     futures_.resolve(future, dump_json(Json{{"type", "unload_model"}, {"model_id", model->id}}));

@@ -18,18 +18,18 @@ Store::Save read_save(Members& members, const std::string& run, const char* kind
   if (save.name.empty()) save.name = "seq-" + std::to_string(seq_of(members).value_or(0));
   save.overwrite = members.flag("overwrite");
   save.ttl_seconds = members.integer("ttl_seconds", kShortestTtl, kLongestTtl);
-  save.user_metadata = object_or_null(members.find("user_metadata"), "user_metadata");
+  save.user_metadata = metadata_of(members.find("user_metadata"));
   return save;
 }
 
 }  // namespace
 
-Json Service::save_weights(const Json& body) {
+Json Service::save_weights(const std::string& owner, const Json& body) {
   Members members(body);
   const std::string model_id = members.text("model_id");
   Store::Save save;
   return enqueue(
-      model_id, seq_of(members), digest_of("save_weights", body), 0,
+      owner, model_id, seq_of(members), digest_of("save_weights", body), 0,
       [&] {
         save = read_save(members, model_id, kTrainingWeights);
         store_.check_name(save);
@@ -46,14 +46,14 @@ Json Service::save_weights(const Json& body) {
       });
 }
 
-Json Service::save_weights_for_sampler(const Json& body) {
+Json Service::save_weights_for_sampler(const std::string& owner, const Json& body) {
   Members members(body);
   const std::string model_id = members.text("model_id");
   std::optional<int64_t> number;
   Store::Save save;
   bool inflight = false;
   return enqueue(
-      model_id, seq_of(members), digest_of("save_weights_for_sampler", body), 0,
+      owner, model_id, seq_of(members), digest_of("save_weights_for_sampler", body), 0,
       [&] {
         const Json kind = members.find("kind") ? *members.find("kind") : Json("snapshot");
         if (kind != "snapshot" && kind != "inflight")
@@ -86,7 +86,7 @@ Json Service::save_weights_for_sampler(const Json& body) {
           SamplerPointer sampler;
           {
             const std::lock_guard lock(mutex_);
-            sampler = add_sampler(session_of(model->session), id, "snapshot");
+            sampler = add_sampler(session_of(model->owner, model->session), id, "snapshot");
             sampler->base_model = model->record.base_model;
             sampler->model = model->id;
             sampler->is_inflight = inflight;

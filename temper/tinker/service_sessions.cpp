@@ -1,8 +1,10 @@
 // Sessions: who is there, and what goes with them.
 #include <algorithm>
+#include <tuple>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/sha256.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/reply_json.h"
 #include "temper/tinker/service.h"
@@ -35,21 +37,21 @@ void Service::check_base(const std::string& name) const {
                                 names, "; --model-name gives the server's model further names"));
 }
 
-Json Service::create_session(const Json& body, const std::string& idempotency_key) {
+Json Service::create_session(const std::string& owner, const Json& body,
+                             const std::string& idempotency_key) {
   check_open();
+  const std::string key = idempotency_key.empty() ? "" : owner + sha256_hex(idempotency_key);
   const std::lock_guard lock(mutex_);
   const auto answer = [](const std::string& id) {
     return Json{{"type", "create_session"}, {"session_id", id}};
   };
-  if (!idempotency_key.empty())
-    if (const auto found = session_keys_.find(idempotency_key); found != session_keys_.end())
+  if (!key.empty())
+    if (const auto found = session_keys_.find(key); found != session_keys_.end())
       return answer(found->second);
-  size_t active = 0;
-  for (const auto& [id, session] : sessions_) active += !session.finished;
-  if (active >= options_.most_sessions)
-    throw serve::TooManyRequests{static_cast<int64_t>(options_.most_sessions)};
+  if (!make_room()) throw serve::TooManyRequests{static_cast<int64_t>(options_.most_sessions)};
   Session session;
   session.id = serve::new_id("");
+  session.owner = owner;
   session.created = seconds_now();
   session.seen = steady_seconds();
   for (const char* key : {"user_metadata", "display_name"}) {
@@ -63,38 +65,73 @@ Json Service::create_session(const Json& body, const std::string& idempotency_ke
   const std::string id = session.id;
   sessions_[id] = std::move(session);
   if (session_keys_.size() >= kMostKeys) session_keys_.clear();
-  if (!idempotency_key.empty()) session_keys_[idempotency_key] = id;
+  if (!key.empty()) session_keys_[key] = id;
   return answer(id);
 }
 
-Service::Session& Service::session_of(const std::string& id) {
+// Where all places are taken, a session without a model ends: of the owner that has the most
+// sessions, one that was never used before one that was, and of these the one that was longest
+// without a request. Those that have samplers must have been quiet for a while: a client says every
+// ten seconds that it is there.
+bool Service::make_room() {
+  constexpr double kQuietSeconds = 60;
+  size_t active = 0;
+  std::map<std::string, int64_t> of_owner;
+  for (const auto& [id, session] : sessions_) {
+    if (session.finished) continue;
+    ++active;
+    ++of_owner[session.owner];
+  }
+  if (active < options_.most_sessions) return true;
+  const double now = steady_seconds();
+  Session* chosen = nullptr;
+  const auto rank = [&](const Session& session) {
+    return std::tuple(-of_owner[session.owner], session.used, session.seen);
+  };
+  for (auto& [id, session] : sessions_) {
+    const auto has_model = [this](const std::string& model) { return models_.contains(model); };
+    if (session.finished || std::ranges::any_of(session.models, has_model)) continue;
+    if (!session.samplers.empty() && now - session.seen < kQuietSeconds) continue;
+    if (!chosen || rank(session) < rank(*chosen)) chosen = &session;
+  }
+  if (chosen) end_session(*chosen);
+  return chosen != nullptr;
+}
+
+Service::Session& Service::session_of(const std::string& owner, const std::string& id) {
   check_named("session_id", id, "create_session");
   const auto found = sessions_.find(id);
-  if (found == sessions_.end())
+  if (found == sessions_.end() || found->second.owner != owner)
     throw serve::Refusal(404,
                          "session_id: unknown; create_session gives one, and a server that "
                          "was started again knows none from before");
   if (found->second.finished)
-    throw serve::Refusal(410, "session_id: the session has finished, or was idle for too long");
+    throw serve::Refusal(410,
+                         "session_id: the session has finished, was idle for too long, or had no "
+                         "model when the server was full");
   found->second.seen = steady_seconds();
+  found->second.used = true;
   return found->second;
 }
 
-Json Service::heartbeat(const Json& body) {
+Json Service::heartbeat(const std::string& owner, const Json& body) {
   serve::Members members(body);
   const std::lock_guard lock(mutex_);
   const std::string id = members.text("session_id");
   check_named("session_id", id, "create_session");
   // The client's loop ends with 410 alone.
-  if (!sessions_.contains(id)) throw serve::Refusal(410, "session_id: unknown");
-  session_of(id);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || found->second.owner != owner)
+    throw serve::Refusal(410, "session_id: unknown");
+  session_of(owner, id);
   return {{"type", "session_heartbeat"}};
 }
 
-Json Service::finish_session(const std::string& id, const Json&) {
+Json Service::finish_session(const std::string& owner, const std::string& id, const Json&) {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
-  if (found == sessions_.end()) throw serve::Refusal(404, "session_id: unknown");
+  if (found == sessions_.end() || found->second.owner != owner)
+    throw serve::Refusal(404, "session_id: unknown");
   if (!found->second.finished) end_session(found->second);
   return Json::object();
 }
@@ -114,13 +151,25 @@ void Service::end_session(Session& session) {
     found->second->place.reset();
     samplers_.erase(found);
   }
+  for (auto running = samplings_.begin(); running != samplings_.end();) {
+    const auto next = std::next(running);
+    if (running->second.session == session.id) {
+      controls_.push_back([this, future = running->first, sampling = running->second.sampling] {
+        if (sampling) sampling->cancel();
+        futures_.fail(future, "the session has finished", FailureCategory::kUser);
+      });
+      samplings_.erase(running);
+    }
+    running = next;
+  }
   sampling_.wake();
 }
 
-Json Service::sessions(int64_t limit, int64_t offset) {
+Json Service::sessions(const std::string& owner, int64_t limit, int64_t offset) {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<double, std::string>> all;
-  for (const auto& [id, session] : sessions_) all.emplace_back(-session.created, id);
+  for (const auto& [id, session] : sessions_)
+    if (session.owner == owner) all.emplace_back(-session.created, id);
   std::sort(all.begin(), all.end());
   Json ids = Json::array();
   for (int64_t i = offset; i < std::min(offset + limit, std::ssize(all)); ++i)
@@ -128,10 +177,11 @@ Json Service::sessions(int64_t limit, int64_t offset) {
   return {{"sessions", ids}};
 }
 
-Json Service::session(const std::string& id) {
+Json Service::session(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
-  if (found == sessions_.end()) throw serve::Refusal(404, "session: not found");
+  if (found == sessions_.end() || found->second.owner != owner)
+    throw serve::Refusal(404, "session: not found");
   const Session& session = found->second;
   Json answer{{"training_run_ids", session.models}, {"sampler_ids", session.samplers}};
   for (const char* key : {"user_metadata", "display_name"})

@@ -38,10 +38,9 @@ AdamFields read_adam(Members& members) {
 
 }  // namespace
 
-Json Service::forward_backward(ForwardBackwardRequest request) {
+Json Service::forward_backward(const std::string& owner, ForwardBackwardRequest request) {
   const std::string digest = digest_of(request), model_id = request.model_id;
-  const std::optional<int64_t> seq =
-      request.seq_id != 0 ? std::optional(request.seq_id) : std::nullopt;
+  const int64_t seq = request.seq_id;
   int64_t bytes = 0;
   for (const WireDatum& datum : request.data) {
     bytes += static_cast<int64_t>(datum.tokens.size() * sizeof(int32_t));
@@ -53,7 +52,7 @@ Json Service::forward_backward(ForwardBackwardRequest request) {
     *batch = check_batch(std::move(request),
                          {model_.vocab_size, options_.most_positions, most_trained_});
   };
-  return enqueue(model_id, seq, digest, bytes, validate,
+  return enqueue(owner, model_id, seq, digest, bytes, validate,
                  [&](const ModelPointer& model, const std::string& future) {
                    const auto running = std::make_shared<std::unique_ptr<ForwardBackward>>();
                    Job job;
@@ -65,29 +64,32 @@ Json Service::forward_backward(ForwardBackwardRequest request) {
                    };
                    job.step = [=, this] {
                      if (!(*running)->done()) return false;
-                     futures_.resolve(future, (*running)->result(), true);
+                     futures_.resolve(future, (*running)->result(),
+                                      (*running)->is_sparse() ? Futures::Kind::kSparseProtobuf
+                                                              : Futures::Kind::kProtobuf);
                      return true;
                    };
                    return job;
                  });
 }
 
-void Service::refuse_unread(const ForwardBackwardHead& request, const DataError& why) {
+void Service::refuse_unread(const std::string& owner, const ForwardBackwardHead& request,
+                            const DataError& why) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = models_.find(request.model_id);
-    if (found == models_.end() || request.seq_id < 1) return;
+    if (found == models_.end() || found->second->owner != owner || request.seq_id < 1) return;
     found->second->jobs.refuse(request.seq_id, digest_of("unread", Json(why.what())),
                                serve::answer_to(why));
   }
   sampling_.wake();
 }
 
-Json Service::optim_step(const Json& body) {
+Json Service::optim_step(const std::string& owner, const Json& body) {
   Members members(body);
   AdamFields adam;
   return enqueue(
-      members.text("model_id"), seq_of(members), digest_of("optim_step", body), 0,
+      owner, members.text("model_id"), seq_of(members), digest_of("optim_step", body), 0,
       [&] { adam = read_adam(members); },
       [&](const ModelPointer& model, const std::string& future) {
         return Job{.step = [=, this] {

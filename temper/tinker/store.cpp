@@ -93,6 +93,7 @@ void Store::read_run(const std::string& id) try {
   RunRecord run;
   run.id = id;
   run.session_id = json.value("session_id", "");
+  run.owner = json.value("owner", "");
   run.base_model = json.at("base_model").get<std::string>();
   run.rank = json.at("rank").get<int64_t>();
   run.train_attn = json.value("train_attn", true);
@@ -136,6 +137,7 @@ void Store::add_run(const RunRecord& run) {
   const std::string directory = directory_ + "/runs/" + run.id;
   fs::create_directories(directory);
   write_file_atomic(directory + kRunRecord, Json{{"session_id", run.session_id},
+                                                 {"owner", run.owner},
                                                  {"base_model", run.base_model},
                                                  {"rank", run.rank},
                                                  {"train_attn", run.train_attn},
@@ -154,18 +156,23 @@ void Store::touch_run(const std::string& id) {
   if (const auto found = runs_.find(id); found != runs_.end()) found->second.last = seconds_now();
 }
 
-RunRecord Store::run(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = runs_.find(id);
-  if (found == runs_.end()) not_found("training run", id);
-  return found->second;
+bool Store::is_owner(const std::string& owner, const std::string& run) const {
+  const auto found = runs_.find(run);
+  return found != runs_.end() && (found->second.owner.empty() || found->second.owner == owner);
 }
 
-std::vector<RunRecord> Store::runs() const {
+RunRecord Store::run(const std::string& owner, const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  if (!is_owner(owner, id)) not_found("training run", id);
+  return runs_.at(id);
+}
+
+std::vector<RunRecord> Store::runs(const std::string& owner) const {
   std::vector<RunRecord> all;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, run] : runs_) all.push_back(run);
+    for (const auto& [id, run] : runs_)
+      if (is_owner(owner, id)) all.push_back(run);
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const RunRecord& a, const RunRecord& b) { return a.created > b.created; });
@@ -223,15 +230,28 @@ void Store::write_record(const Checkpoint& c, const std::string& directory) cons
   write_file_atomic(directory + kRecord, json.dump(2) + "\n");
 }
 
-Checkpoint& Store::known(const std::string& tinker_path) {
+const Checkpoint& Store::known(const std::string& owner, const std::string& tinker_path,
+                               bool to_read) const {
   const auto found = checkpoints_.find(tinker_path);
-  if (found == checkpoints_.end()) not_found("checkpoint", tinker_path);
+  if (found == checkpoints_.end() ||
+      !(is_owner(owner, found->second.run) || (to_read && found->second.is_public)))
+    not_found("checkpoint", tinker_path);
   return found->second;
 }
 
-Checkpoint Store::checkpoint(const std::string& tinker_path) const {
+Checkpoint& Store::own(const std::string& owner, const std::string& tinker_path) {
+  return const_cast<Checkpoint&>(known(owner, tinker_path, false));
+}
+
+RunRecord Store::run_of(const std::string& owner, const std::string& tinker_path) const {
+  const Checkpoint found = checkpoint(owner, tinker_path);
   const std::lock_guard lock(mutex_);
-  const Checkpoint found = const_cast<Store*>(this)->known(tinker_path);
+  return runs_.at(found.run);
+}
+
+Checkpoint Store::checkpoint(const std::string& owner, const std::string& tinker_path) const {
+  const std::lock_guard lock(mutex_);
+  const Checkpoint found = known(owner, tinker_path, true);
   if (found.expires && *found.expires < seconds_now()) not_found("expired checkpoint", tinker_path);
   return found;
 }
@@ -240,12 +260,12 @@ std::string Store::directory_of(const Checkpoint& c) const {
   return directory_ + "/runs/" + c.run + "/" + c.kind + "/" + c.name;
 }
 
-std::vector<Checkpoint> Store::checkpoints(const std::string& run) const {
+std::vector<Checkpoint> Store::checkpoints(const std::string& owner, const std::string& run) const {
   std::vector<Checkpoint> all;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [path, c] : checkpoints_)
-      if (run.empty() || c.run == run) all.push_back(c);
+      if ((run.empty() || c.run == run) && is_owner(owner, c.run)) all.push_back(c);
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const Checkpoint& a, const Checkpoint& b) { return a.created > b.created; });
@@ -262,22 +282,23 @@ void Store::erase(const Checkpoint& c) {
   fs::remove_all(away, none);
 }
 
-void Store::remove(const std::string& tinker_path) {
+void Store::remove(const std::string& owner, const std::string& tinker_path) {
   const std::lock_guard lock(mutex_);
-  erase(known(tinker_path));
+  erase(own(owner, tinker_path));
   checkpoints_.erase(tinker_path);
 }
 
-void Store::set_expiry(const std::string& tinker_path, std::optional<int64_t> ttl_seconds) {
+void Store::set_expiry(const std::string& owner, const std::string& tinker_path,
+                       std::optional<int64_t> ttl_seconds) {
   const std::lock_guard lock(mutex_);
-  Checkpoint& c = known(tinker_path);
+  Checkpoint& c = own(owner, tinker_path);
   c.expires = expiry(ttl_seconds);
   write_record(c, directory_of(c));
 }
 
-void Store::set_public(const std::string& tinker_path, bool is_public) {
+void Store::set_public(const std::string& owner, const std::string& tinker_path, bool is_public) {
   const std::lock_guard lock(mutex_);
-  Checkpoint& c = known(tinker_path);
+  Checkpoint& c = own(owner, tinker_path);
   c.is_public = is_public;
   write_record(c, directory_of(c));
 }

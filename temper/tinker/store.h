@@ -25,6 +25,7 @@ namespace temper::tinker {
 
 struct RunRecord {
   std::string id, session_id, base_model;
+  std::string owner;  // whose it is (callers.h); empty: everybody's, of a server that kept none
   int64_t rank = 0;
   bool train_attn = true, train_mlp = true, train_unembed = true;
   Json user_metadata;            // an object, or null
@@ -48,7 +49,8 @@ inline constexpr const char *kTrainingWeights = "weights", *kSamplerWeights = "s
 std::string time_text(double seconds);
 double seconds_now();  // since 1970
 
-// All members may be called from any thread. What is not there is a serve::Refusal (404).
+// All members may be called from any thread. What is not there, and what is another owner's, is a
+// serve::Refusal (404); a public checkpoint may be read by all.
 class Store {
  public:
   // Reads what is there and removes what a killed process left half-written. Throws ConfigError
@@ -57,8 +59,8 @@ class Store {
 
   void add_run(const RunRecord& run);
   void touch_run(const std::string& id);  // a request came
-  RunRecord run(const std::string& id) const;
-  std::vector<RunRecord> runs() const;  // newest first
+  RunRecord run(const std::string& owner, const std::string& id) const;
+  std::vector<RunRecord> runs(const std::string& owner) const;  // newest first
 
   // Writes a checkpoint: `write` fills an empty directory. Throws ConfigError for a name that is no
   // file name, and for one that exists unless `overwrite`.
@@ -72,13 +74,16 @@ class Store {
   // Throws ConfigError as save() would, before anything is computed.
   void check_name(const Save& what) const;
 
-  Checkpoint checkpoint(const std::string& tinker_path) const;
+  Checkpoint checkpoint(const std::string& owner, const std::string& tinker_path) const;
+  // The run of such a one.
+  RunRecord run_of(const std::string& owner, const std::string& tinker_path) const;
   std::string directory_of(const Checkpoint& checkpoint) const;
-  // Of a run, or of all runs where it is empty; newest first.
-  std::vector<Checkpoint> checkpoints(const std::string& run = {}) const;
-  void remove(const std::string& tinker_path);
-  void set_expiry(const std::string& tinker_path, std::optional<int64_t> ttl_seconds);
-  void set_public(const std::string& tinker_path, bool is_public);
+  // Of a run, or of all of the owner's where it is empty; newest first.
+  std::vector<Checkpoint> checkpoints(const std::string& owner, const std::string& run = {}) const;
+  void remove(const std::string& owner, const std::string& tinker_path);
+  void set_expiry(const std::string& owner, const std::string& tinker_path,
+                  std::optional<int64_t> ttl_seconds);
+  void set_public(const std::string& owner, const std::string& tinker_path, bool is_public);
   // Removes what has expired.
   void sweep();
 
@@ -87,7 +92,11 @@ class Store {
   void read_checkpoints(const std::string& run, const std::string& kind);
   void erase(const Checkpoint& checkpoint);
   void write_record(const Checkpoint& checkpoint, const std::string& directory) const;
-  Checkpoint& known(const std::string& tinker_path);
+  // With the lock. to_read: a public one of another owner, too.
+  bool is_owner(const std::string& owner, const std::string& run) const;
+  const Checkpoint& known(const std::string& owner, const std::string& tinker_path,
+                          bool to_read) const;
+  Checkpoint& own(const std::string& owner, const std::string& tinker_path);
 
   const std::string directory_;
   FileDescriptor lock_;

@@ -90,5 +90,7 @@ std::string write_sample(const SampleResult& result);
 // Decompresses a Zstandard frame. Throws DataError where it is damaged or would be larger than
 // most_bytes.
 std::string decompress_zstd(std::string_view body, size_t most_bytes);
+// A Zstandard frame, compressed as fast as it goes.
+std::string compress_zstd(std::string_view body);
 
 }  // namespace temper::tinker

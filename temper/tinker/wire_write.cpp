@@ -1,6 +1,9 @@
+#include <zstd.h>
+
 #include <algorithm>
 #include <protozero/pbf_writer.hpp>
 
+#include "temper/base/error.h"
 #include "temper/tinker/wire.h"
 
 namespace temper::tinker {
@@ -107,6 +110,16 @@ std::string write_sample(const SampleResult& result) {
   add_top(message, 3, result.prompt_top);
   if (!result.targets.shape.empty()) add_tensor(message, 5, result.targets);
   return body;
+}
+
+std::string compress_zstd(std::string_view body) {
+  constexpr int kFastest = 1;
+  std::string frame(ZSTD_compressBound(body.size()), '\0');
+  const size_t size = ZSTD_compress(frame.data(), frame.size(), body.data(), body.size(), kFastest);
+  check(!ZSTD_isError(size), "zstd: ", ZSTD_getErrorName(size));
+  frame.resize(size);
+  frame.shrink_to_fit();
+  return frame;
 }
 
 }  // namespace temper::tinker

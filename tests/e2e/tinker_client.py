@@ -338,5 +338,6 @@ def loads():
     expect(len(call(f"training_runs/{before['model']}/checkpoints")["checkpoints"]) == 1, "a removed checkpoint")
 
 
-{"basics": basics, "order": order, "together": together, "errors": errors, "saves": saves, "loads": loads}[part]()
-sys.exit(bad)
+if __name__ == "__main__":
+    {"basics": basics, "order": order, "together": together, "errors": errors, "saves": saves, "loads": loads}[part]()
+    sys.exit(bad)

@@ -107,3 +107,18 @@ TEST_CASE("what waits for a number that never comes is taken out, and the next o
   add(jobs, 3, "c");
   CHECK(run(jobs) == "c");
 }
+
+TEST_CASE("a job that is cancelled uses up its number; its retry is known") {
+  OrderedJobs jobs;
+  for (const auto& [seq, name] : {std::pair(1, "a"), {2, "b"}, {4, "d"}}) add(jobs, seq, name);
+  CHECK(!jobs.cancel("x"));
+  CHECK(jobs.cancel("b")->future == "b");
+  CHECK(!jobs.cancel("b"));
+  CHECK(jobs.bytes() == 2);
+  CHECK(jobs.known(2, "b") == "b");
+  CHECK_THROWS_AS(jobs.known(2, "other"), DataError);
+  CHECK(jobs.cancel("a")->future == "a");
+  CHECK(jobs.current() == nullptr);
+  add(jobs, 3, "c");
+  CHECK(run(jobs) == "cd");
+}

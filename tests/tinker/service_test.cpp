@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/file.h"
+#include "temper/serve/asked.h"
 #include "tests/generate/tiny.h"
 
 using namespace temper;
@@ -15,9 +16,12 @@ using namespace temper::tinker;
 
 namespace {
 
+constexpr const char *kMe = "me", *kOther = "other";  // owners
+
 class TinyServer {
  public:
-  TinyServer()
+  using Change = std::function<void(ServiceOptions&)>;
+  explicit TinyServer(const Change& change = {})
       : directory_(temporary_directory() + "/temper_service_" + std::to_string(::getpid())),
         model_(generate::tiny::model(61, {2})),
         loop_(*model_, {.cache_bytes = 1 << 20}, nullptr, 16) {
@@ -26,8 +30,9 @@ class TinyServer {
     options.names = {"tiny"};
     options.most_positions = 512;
     options.pass_tokens = 32;
+    if (change) change(options);
     service.emplace(*model_, loop_, options, directory_);
-    session_ = service->create_session(Json::object(), "")["session_id"];
+    session = open_session();
   }
   ~TinyServer() {
     service.reset();
@@ -35,12 +40,16 @@ class TinyServer {
   }
 
   std::string create(int64_t rank) {
-    const Json made = service->create_model({{"session_id", session_},
-                                             {"model_seq_id", models_++},
-                                             {"base_model", "tiny"},
-                                             {"lora_config", {{"rank", rank}, {"seed", rank}}}});
+    const Json made =
+        service->create_model(kMe, {{"session_id", session},
+                                    {"model_seq_id", models_++},
+                                    {"base_model", "tiny"},
+                                    {"lora_config", {{"rank", rank}, {"seed", rank}}}});
     all();
     return made["model_id"];
+  }
+  std::string open_session(const char* owner = kMe) {
+    return service->create_session(owner, Json::object(), "")["session_id"];
   }
   // Everything that waits; how many slices it took.
   int64_t all() {
@@ -49,29 +58,32 @@ class TinyServer {
     return slices;
   }
   // What a future became; empty: nothing yet.
-  std::string result(const Json& future) {
+  std::string result(const Json& future, const char* owner = kMe) {
     const auto found = std::make_shared<std::string>();
-    service->futures().retrieve(future["request_id"],
+    service->futures().retrieve(owner, future["request_id"],
                                 [found](serve::Answer answer) { *found = answer.body; });
     return *found;
   }
   Json step(const std::string& model) {
-    return service->optim_step({{"model_id", model}, {"adam_params", {{"learning_rate", 0.02}}}});
+    return service->optim_step(kMe,
+                               {{"model_id", model}, {"adam_params", {{"learning_rate", 0.02}}}});
   }
 
   std::optional<Service> service;
+  std::string session;
 
  private:
   const std::string directory_;
   std::unique_ptr<models::CausalLM> model_;
   serve::SamplerLoop loop_;
-  std::string session_;
   int64_t models_ = 0;
 };
 
 // Next-token prediction on `rows` rows of six tokens.
-ForwardBackwardRequest request_of(const std::string& model, int64_t rows, const char* loss) {
+ForwardBackwardRequest request_of(const std::string& model, int64_t seq, int64_t rows,
+                                  const char* loss) {
   ForwardBackwardRequest request;
+  request.seq_id = seq;
   request.model_id = model;
   request.loss_fn = loss;
   for (int64_t r = 0; r < rows; ++r) {
@@ -111,7 +123,7 @@ TEST_CASE("requests that wait together share passes, and are answered as alone" 
       std::vector<Json> futures;
       for (size_t i = 0; i < clients.size(); ++i) {
         futures.push_back(server.service->forward_backward(
-            request_of(models[i], clients[i].rows, clients[i].loss)));
+            kMe, request_of(models[i], 2 * step + 1, clients[i].rows, clients[i].loss)));
         futures.push_back(server.step(models[i]));
         if (!together) slices += server.all();
       }
@@ -135,9 +147,7 @@ TEST_CASE("each model's requests keep their order, and what is refused is refuse
   TinyServer server;
   const std::string first = server.create(3), second = server.create(4);
   const auto send = [&](const std::string& model, int64_t seq, const char* loss) {
-    ForwardBackwardRequest request = request_of(model, 1, loss);
-    request.seq_id = seq;
-    return server.service->forward_backward(std::move(request));
+    return server.service->forward_backward(kMe, request_of(model, seq, 1, loss));
   };
   const Json late = send(first, 2, "cross_entropy"), other = send(second, 1, "cross_entropy");
   server.all();
@@ -156,16 +166,235 @@ TEST_CASE("each model's requests keep their order, and what is refused is refuse
 TEST_CASE("requests that cannot be read use up their numbers, too") {
   TinyServer server;
   const std::string model = server.create(3);
-  server.service->refuse_unread({model, 1}, DataError("an image"));
-  server.service->refuse_unread({"nobody", 1}, DataError("an image"));
-  server.service->refuse_unread({model, 0}, DataError("an image"));
+  server.service->refuse_unread(kMe, {model, 1}, DataError("an image"));
+  server.service->refuse_unread(kMe, {"nobody", 1}, DataError("an image"));
+  server.service->refuse_unread(kMe, {model, 0}, DataError("an image"));
+  server.service->refuse_unread(kOther, {model, 2}, DataError("an image"));
   const Json wrong{{"model_id", model}, {"seq_id", 2}, {"sampling_session_seq_id", "two"}};
-  CHECK_THROWS_AS(server.service->save_weights_for_sampler(wrong), DataError);
+  CHECK_THROWS_AS(server.service->save_weights_for_sampler(kMe, wrong), DataError);
   const Json flag{{"model_id", model}, {"seq_id", 3}, {"path", "p"}, {"optimizer", "yes"}};
-  CHECK_THROWS_AS(server.service->load_weights(flag), DataError);
-  ForwardBackwardRequest request = request_of(model, 1, "cross_entropy");
-  request.seq_id = 4;
-  const Json last = server.service->forward_backward(std::move(request));
+  CHECK_THROWS_AS(server.service->load_weights(kMe, flag), DataError);
+  const Json last = server.service->forward_backward(kMe, request_of(model, 4, 1, "cross_entropy"));
   server.all();
   CHECK(!server.result(last).empty());
+}
+
+namespace {
+
+// The same with `columns` targets a position.
+ForwardBackwardRequest wide_request(const std::string& model, int64_t seq, int64_t columns,
+                                    bool forward_only) {
+  ForwardBackwardRequest request = request_of(model, seq, 8, "cross_entropy");
+  request.forward_only = forward_only;
+  for (WireDatum& datum : request.data) {
+    WireTensor& targets = datum.inputs["target_tokens"];
+    std::vector<int64_t> all;
+    for (const int64_t id : targets.integers)
+      for (int64_t k = 0; k < columns; ++k) all.push_back((id + k) % 61);
+    targets.integers = std::move(all);
+    targets.shape = {6, columns};
+  }
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("many targets a position come in slices; who cancels, unloads or leaves ends them") {
+  // 48 positions, of which 32 are taken at once, as they have so many targets. A slice is the
+  // body's, or a part of the head's, forward or backward.
+  constexpr int64_t kColumns = 4096;
+  TinyServer server([](ServiceOptions& o) { o.pass_tokens = 64; });
+  const auto error_of = [&](const Json& future) {
+    const std::string text = server.result(future);
+    return text.starts_with("{") ? std::string(parse_json(text, "result").value("error", "")) : "";
+  };
+  for (const bool forward_only : {true, false}) {
+    CAPTURE(forward_only);
+    const std::string model = server.create(3);
+    const auto send = [&](int64_t seq, int64_t columns) {
+      return server.service->forward_backward(kMe, wide_request(model, seq, columns, forward_only));
+    };
+    const Json few = send(1, 2);
+    CHECK(server.all() == 1);
+    CHECK(!server.result(few).empty());
+    const Json whole = send(2, kColumns);
+    CHECK(server.all() == (forward_only ? 3 : 5));
+    CHECK(!server.result(whole).empty());
+    // A request that is cancelled within a pass uses up its number and leaves no gradient behind.
+    const Json before = send(3, 2);
+    server.all();
+    const Json cancelled = send(4, kColumns), after = send(5, 2);
+    CHECK(server.service->work());
+    CHECK(server.result(cancelled).empty());
+    server.service->cancel(kOther, {{"request_id", cancelled["request_id"]}});
+    CHECK(server.service->work());
+    CHECK(server.result(cancelled).empty());
+    server.service->cancel(kMe, {{"request_id", cancelled["request_id"]}});
+    server.all();
+    CHECK(error_of(cancelled) == "the request was cancelled");
+    CHECK(server.result(after) == server.result(before));
+    CHECK(send(4, kColumns) == cancelled);  // its retry
+    const Json unloaded = send(6, kColumns);
+    CHECK(server.service->work());
+    server.service->unload_model(kMe, {{"model_id", model}});
+    CHECK(server.all() == 1);
+    CHECK(error_of(unloaded) == "the model was unloaded");
+  }
+  const std::string model = server.create(3);
+  const Json left = server.service->forward_backward(kMe, wide_request(model, 1, kColumns, false));
+  CHECK(server.service->work());
+  server.service->finish_session(kMe, server.session, Json::object());
+  CHECK(server.all() == 1);
+  CHECK(error_of(left).find("session has finished") != std::string::npos);
+}
+
+TEST_CASE("what has many targets a position is answered beside others as alone" *
+          doctest::test_suite("exact")) {
+  const auto run = [](int64_t columns, bool beside) {
+    TinyServer server([](ServiceOptions& o) { o.pass_tokens = 64; });
+    const std::string model = server.create(3), other = server.create(4);
+    std::vector<std::string> found;
+    for (int64_t step = 0; step < 2; ++step) {
+      const Json future =
+          server.service->forward_backward(kMe, wide_request(model, 2 * step + 1, columns, false));
+      if (beside)
+        server.service->forward_backward(kMe, request_of(other, step + 1, 3, "cross_entropy"));
+      const Json stepped = server.step(model);
+      server.all();
+      found.push_back(server.result(future));
+      found.push_back(server.result(stepped));
+    }
+    return found;
+  };
+  CHECK(run(4096, false) == run(4096, true));
+  CHECK(run(2, false) == run(2, true));
+}
+
+TEST_CASE("what one key's clients have made is not there for another's") {
+  TinyServer server;
+  const std::string model = server.create(3);
+  Service& service = *server.service;
+  const Json saved_future =
+      service.save_weights(kMe, {{"model_id", model}, {"seq_id", 1}, {"path", "first"}});
+  server.all();
+  const std::string path = parse_json(server.result(saved_future), "result")["path"];
+  CHECK(server.result(saved_future, kOther).find("unknown") != std::string::npos);
+  const std::string sampler = service.create_sampling_session(
+      kMe, {{"session_id", server.session}, {"base_model", "tiny"}})["sampling_session_id"];
+  const std::string theirs = server.open_session(kOther);
+
+  const auto not_found = [&](const auto& call) {
+    try {
+      call();
+      return false;
+    } catch (const serve::Refusal& e) {
+      return e.status == 404;
+    }
+  };
+  const Json by_model{{"model_id", model}, {"seq_id", 2}, {"path", "second"}};
+  const Json by_session{{"session_id", server.session},
+                        {"model_seq_id", 9},
+                        {"base_model", "tiny"},
+                        {"lora_config", {{"rank", 1}}}};
+  const Json load{{"session_id", theirs}, {"model_seq_id", 0}, {"path", path}};
+  const Json sampling{{"session_id", theirs}, {"model_path", path}};
+  const Json prompt{{"chunks", {{{"type", "encoded_text"}, {"tokens", {1, 2}}}}}};
+  CHECK(not_found([&] { service.get_info(kOther, by_model); }));
+  CHECK(not_found([&] { service.optim_step(kOther, by_model); }));
+  CHECK(not_found([&] { service.save_weights(kOther, by_model); }));
+  CHECK(not_found([&] { service.save_weights_for_sampler(kOther, by_model); }));
+  CHECK(not_found([&] { service.load_weights(kOther, by_model); }));
+  CHECK(not_found([&] { service.unload_model(kOther, by_model); }));
+  CHECK(not_found(
+      [&] { service.forward_backward(kOther, request_of(model, 2, 1, "cross_entropy")); }));
+  CHECK(not_found([&] { service.create_model(kOther, by_session); }));
+  CHECK(not_found([&] { service.create_sampling_session(kOther, by_session); }));
+  CHECK(not_found([&] { service.finish_session(kOther, server.session, Json::object()); }));
+  CHECK(not_found([&] { service.session(kOther, server.session); }));
+  CHECK(not_found([&] { service.sampler(kOther, sampler); }));
+  CHECK(not_found(
+      [&] { service.sample(kOther, {{"sampling_session_id", sampler}, {"prompt", prompt}}); }));
+  CHECK(not_found([&] { service.training_run(kOther, model); }));
+  CHECK(not_found([&] { service.checkpoints(kOther, model, 10, 0); }));
+  CHECK(not_found([&] { service.store().remove(kOther, path); }));
+  CHECK(not_found([&] { service.store().set_public(kOther, path, true); }));
+  CHECK(not_found([&] { service.store().set_expiry(kOther, path, 1); }));
+  CHECK_THROWS_AS(service.heartbeat(kOther, {{"session_id", server.session}}), serve::Refusal);
+  CHECK(service.training_runs(kOther, 10, 0)["training_runs"].empty());
+  CHECK(service.checkpoints(kOther, "", 10, 0)["checkpoints"].empty());
+  CHECK(service.sessions(kOther, 10, 0)["sessions"] == Json::array({theirs}));
+  CHECK(service.training_runs(kMe, 10, 0)["training_runs"].size() == 1);
+  CHECK(service.sessions(kMe, 10, 0)["sessions"] == Json::array({server.session}));
+  // A public checkpoint may be read, and nothing else.
+  CHECK(not_found([&] { service.weights_info(kOther, {{"tinker_path", path}}); }));
+  CHECK(not_found([&] { service.load_weights(kOther, load); }));
+  CHECK(not_found([&] { service.create_sampling_session(kOther, sampling); }));
+  service.store().set_public(kMe, path, true);
+  CHECK(service.weights_info(kOther, {{"tinker_path", path}})["lora_rank"] == 3);
+  const Json loaded = service.load_weights(kOther, load);
+  server.all();
+  CHECK(parse_json(server.result(loaded, kOther), "result").contains("model_id"));
+  CHECK(service.training_runs(kOther, 10, 0)["training_runs"].size() == 1);
+  CHECK_NOTHROW(service.create_sampling_session(kOther, sampling));
+  CHECK(not_found([&] { service.store().remove(kOther, path); }));
+}
+
+TEST_CASE("sessions without a model do not lock others out") {
+  TinyServer server([](ServiceOptions& o) { o.most_sessions = 8; });
+  server.create(2);
+  const std::string mine = server.open_session();
+  server.service->heartbeat(kMe, {{"session_id", mine}});
+  std::vector<std::string> theirs;
+  for (int i = 0; i < 50; ++i) theirs.push_back(server.open_session(kOther));
+  CHECK_NOTHROW(server.service->heartbeat(kMe, {{"session_id", mine}}));
+  CHECK_NOTHROW(server.service->heartbeat(kMe, {{"session_id", server.session}}));
+  CHECK_NOTHROW(server.service->heartbeat(kOther, {{"session_id", theirs.back()}}));
+  CHECK_THROWS_AS(server.service->heartbeat(kOther, {{"session_id", theirs.front()}}),
+                  serve::Refusal);
+  for (int i = 0; i < 50; ++i) server.open_session();  // the same key's: those in use stay
+  CHECK_NOTHROW(server.service->heartbeat(kMe, {{"session_id", mine}}));
+  CHECK_NOTHROW(server.service->heartbeat(kMe, {{"session_id", server.session}}));
+}
+
+TEST_CASE("numbers count from 1") {
+  TinyServer server;
+  const std::string model = server.create(2);
+  CHECK_THROWS_WITH_AS(
+      server.service->forward_backward(kMe, request_of(model, 0, 1, "cross_entropy")),
+      doctest::Contains("from 1 on"), DataError);
+  CHECK_THROWS_AS(server.service->optim_step(
+                      kMe, {{"model_id", model}, {"seq_id", 0}, {"adam_params", Json::object()}}),
+                  DataError);
+  const Json first =
+      server.service->forward_backward(kMe, request_of(model, 1, 1, "cross_entropy"));
+  server.all();
+  CHECK(!server.result(first).empty());
+}
+
+TEST_CASE("a step whose gradients overflow is the user's fault") {
+  TinyServer server;
+  const std::string model = server.create(2);
+  ForwardBackwardRequest request = request_of(model, 1, 1, "cross_entropy");
+  request.data[0].inputs["weights"].values.assign(6, 3e38);
+  request.data[0].inputs["weights"].shape = {6};
+  server.service->forward_backward(kMe, std::move(request));
+  const Json stepped = server.step(model);
+  server.all();
+  const Json answer = parse_json(server.result(stepped), "result");
+  CHECK(answer["category"] == "user");
+  CHECK(answer.value("error", "").find("not finite") != std::string::npos);
+}
+
+TEST_CASE("samplers whose weights are not kept any more take no place") {
+  TinyServer server([](ServiceOptions& o) {
+    o.most_snapshots = 2;
+    o.most_samplers = 8;
+  });
+  const std::string model = server.create(2);
+  for (int64_t i = 0; i < 20; ++i) {
+    const Json saved = server.service->save_weights_for_sampler(
+        kMe, {{"model_id", model}, {"seq_id", i + 1}, {"sampling_session_seq_id", i}});
+    server.all();
+    CHECK(parse_json(server.result(saved), "result").contains("sampling_session_id"));
+  }
 }
