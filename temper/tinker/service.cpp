@@ -65,8 +65,8 @@ void Service::Share::add(const std::string& of_owner, const std::string& of_sess
 
 bool Service::Share::is_beyond(int64_t more, int64_t most, bool urgent) const {
   if (urgent) return all + more > 2 * most;
-  return all + more > most || (session > 0 && session + more > most / 2) ||
-         (owner > 0 && owner + more > most / 4 * 3);
+  return all + more > most || (session > 0 && session + more > most - most / 8) ||
+         (owner > 0 && owner + more > most - most / 16);
 }
 
 bool Service::work() {

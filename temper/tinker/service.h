@@ -136,13 +136,13 @@ class Service {
     int64_t session = 0, owner = 0, all = 0;
     void add(const std::string& of_owner, const std::string& of_session, const Asker& asker,
              int64_t amount);
-    // Whether no more of it may be had: of `most` a session has at most half and an owner three
-    // quarters, so that others get theirs; whoever has none of it may have what is left. urgent:
-    // what they have waits for it, so there is as much again.
+    // Whether no more of it may be had: of `most` a session has at most seven eighths and an owner
+    // fifteen sixteenths, so that something is left for others; whoever has none of it may have
+    // what is left. urgent: what they have waits for it, so there is as much again.
     bool is_beyond(int64_t more, int64_t most, bool urgent = false) const;
   };
   static constexpr const char* kShares =
-      ", of which a session may have half and a key three quarters";
+      ", of which a session may have seven eighths and a key fifteen sixteenths";
   using ModelPointer = std::shared_ptr<Model>;
   using SamplerPointer = std::shared_ptr<Sampler>;
   // Makes what a request does, once it is known to be new; future and size are set then.

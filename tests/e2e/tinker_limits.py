@@ -188,11 +188,11 @@ def counts():
     refused("requests of a model that wait", answer, "4096", statuses=(429,))
     other.served()
     large = field(3, wide(POSITIONS, 500))
-    for i in range(2, 200):
+    for i in range(2, 400):
         answer = message(models[1], i, large)
         if answer[0] != 200:
             break
-    refused("bytes of requests that wait", answer, "1073741824", "half", statuses=(429,))
+    refused("bytes of requests that wait", answer, "1073741824", "seven eighths", statuses=(429,))
     other.served()
     # What the others wait for is taken all the same, and then they are done.
     first = message(models[1], 1, large)
