@@ -348,7 +348,8 @@ class Parser {
     if (c == '{') return group('{', '}', depth);
     if (c == '|') {
       const Result value = group('|', '|', depth);
-      if (!value || value->logarithm) return {};
+      if (!value) return {};
+      if (value->logarithm) return value->number.real() < 0 ? minus(*value) : value;
       return Value{std::abs(value->number), {}, value->noise};
     }
     if (is_letter(c)) return letter();
