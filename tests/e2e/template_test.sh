@@ -147,4 +147,15 @@ echo '{"prompt": "1+1", "completion": "2"}' > text.jsonl
 "$temper" tokenize --model silent --input text.jsonl --output out.jsonl 2> log || fail "tokenize text: $(cat log)"
 end=$(grep -o '"eos_token_id": *[0-9]*' silent/config.json | grep -o '[0-9]*$')
 first tokens out.jsonl | grep -q ",$end\]$" || fail "tokenize ends a text without $end: $(cat out.jsonl)"
+# Lists of text parts reach a template that reads them, in every verb; another one gets their joined text.
+parts='[{"role": "user", "content": [{"type": "text", "text": "1+"}, {"type": "text", "text": "1"}]}]'
+echo "{\"prompt\": $parts}" > prompts.jsonl
+echo "{\"messages\": $parts}" > messages.jsonl
+cp -r model lists
+echo '{% for m in messages %}{{ m.content if m.content is string else m.content | map(attribute="text") | join("/") }}{% endfor %}' > lists/chat_template.jinja
+"$temper" grpo run.yaml model.path=lists output_dir=listed > log 2>&1 || fail "grpo of parts: $(tail -3 log)"
+listed=$(trained listed)
+[ "$listed" != "$base" ] && [ "$(asked --model lists)" = "$listed" ] && [ "$(tokenized lists)" = "$listed" ] || fail "parts under a template that reads them: $listed"
+[ "$(asked --model model)" = "$base" ] && [ "$(tokenized model)" = "$base" ] || fail "parts under a template that does not"
+"$temper" tokenize --model lists --input messages.jsonl --output out.jsonl && grep -q '"text":"1+/1"' out.jsonl || fail "the text of parts: $(cat out.jsonl)"
 exit $bad
