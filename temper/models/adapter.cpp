@@ -153,7 +153,8 @@ std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::str
       }
   const std::set<std::string> paths(names.begin(), names.end());
   for (const Target& t : linear_layers(model)) {
-    if (by_end.contains(t.layer) || !paths.contains(t.path)) continue;
+    // Another layer only if the file of an adapter had it.
+    if (by_end.contains(t.layer) || !t.layer->lora() || !paths.contains(t.path)) continue;
     used.insert(t.path);
     chosen.push_back(t);
   }

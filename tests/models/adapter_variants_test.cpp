@@ -65,7 +65,7 @@ struct Variant {
       ++key;
     }
     const std::string head = "base_model.model.lm_head.weight";
-    if (config.value("ensure_weight_tying", false) && tensors.contains(head) &&
+    if (config["ensure_weight_tying"] == true && tensors.contains(head) &&
         !json.contains("refused"))
       tensors[head] = tensors.at("base_model.model.model.embed_tokens.weight");
     write_safetensors(folder.path + "/adapter_model.safetensors", tensors);
