@@ -131,9 +131,8 @@ std::vector<Json> best_against_worst(const std::vector<Json>& group, const std::
   };
   for (const Json& row : group) {
     const Json& prompt = prompt_of(row);
-    const auto same = std::find_if(prompts.begin(), prompts.end(), [&](const auto& rows) {
-      return prompt_of(*rows[0]) == prompt;
-    });
+    const auto same = std::find_if(prompts.begin(), prompts.end(),
+                                   [&](const auto& rows) { return prompt_of(*rows[0]) == prompt; });
     if (same == prompts.end())
       prompts.push_back({&row});
     else

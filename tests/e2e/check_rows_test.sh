@@ -85,7 +85,8 @@ P
 echo '{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' > plain.jinja
 echo '{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' > calls.jinja
 "$temper" check sft model.path=model output_dir=out data.train=tools.jsonl data.chat_template=plain.jinja --json > tools.json 2> err
-[ $? = 2 ] && has tools.json tools fail 'leaves out the `tools` of 4 rows (the first is tools.jsonl:1) and the `tool_calls` of 4 rows (the first is tools.jsonl:1): a turn of calls alone'
+[ $? = 2 ] || fail "tools that are left out: $(cat tools.json err)"
+has tools.json tools fail 'leaves out the `tools` of 4 rows (the first is tools.jsonl:1) and the `tool_calls` of 4 rows (the first is tools.jsonl:1): a turn of calls alone'
 check calls.json data.train=tools.jsonl data.chat_template=calls.jinja
 ! grep -q '"tools"' calls.json || fail "tools that are written: $(cat calls.json)"
 said() {  # WARNING ARGUMENT...: what a run prints
