@@ -28,7 +28,8 @@ class VocabularyHead {
   VocabularyHead(nn::Module& owner, Backbone& body);
 
   // log p of target[i] after row rows[i] of `hidden`, and what else is asked for, where the weights
-  // lie. Throws RunError for kept tokens of a pass of adapters that brought heads of their own.
+  // lie. Several targets a row, as ops::token_logp: ranges of adapters are then of rows. Throws
+  // RunError for kept tokens of a pass of adapters that brought heads of their own.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, const LogpOptions& options) const;
   // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature: where

@@ -35,7 +35,7 @@ struct HeadAdapter {
 };
 
 struct TokenLogp {
-  at::Tensor logp;         // [M]: log p(target[i] | hidden[i])
+  at::Tensor logp;         // [M]: log p(target[i] | hidden[i]); of K targets a row [M K]
   at::Tensor entropy;      // [M] in nats, or undefined
   at::Tensor log_sum_exp;  // [M]: log Σ exp x, or undefined
 };
@@ -55,6 +55,8 @@ struct KeptTokens {
 // x[target] - log Σ exp x in float32. Where logits overflow or are no numbers, so is logp. With
 // `kept` all outputs are those of the distribution renormalized over the kept tokens, of which each
 // target must be one (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
+// Where target has K M entries, those of one row after the other, each row's logits are computed
+// once; a row with fewer has -1, of which logp means nothing. Without `kept` and log_sum_exp.
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target,
                      std::shared_ptr<const KeptTokens> kept = nullptr,

@@ -27,7 +27,7 @@ struct ServedModel {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;      // 0: a free one
-  std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: none
+  std::string api_key;  // one or several, as AccessRules has them; empty: none
   std::vector<std::string> allowed_origins, allowed_hosts;  // as AccessRules
   std::vector<ServedModel> models;       // the first is used if a request names none
   std::vector<std::string> other_names;  // of the first model, in requests
