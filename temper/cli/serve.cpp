@@ -33,7 +33,7 @@
 namespace temper::cli {
 namespace {
 
-constexpr double kSecondsToClose = 1.5;  // after the drain, for connections to be answered
+constexpr double kSecondsToClose = 1;  // after the drain, for connections to be answered
 
 // Ends the program if it has not ended by itself some time after begin(): a step of a large model,
 // a grammar that is being compiled (which nothing can interrupt), a client that reads slowly. Made

@@ -141,12 +141,13 @@ void HttpServer::Impl::take(tcp::socket socket) {
   const std::string peer = client.address().to_string();
   int64_t of_peer = 0;
   for (const auto& one : hub->connections) of_peer += one->peer() == peer;
-  const auto open = static_cast<int64_t>(hub->connections.size());
-  bool surplus = false;
-  if (of_peer >= hub->limits.connections_of_address)
-    surplus = !make_room(peer);
-  else if (open >= hub->limits.connections)
-    surplus = !make_room("");
+  // One that was refused and has yet to go counts as well: with its place alone there is no room.
+  while (of_peer >= hub->limits.connections_of_address && make_room(peer)) --of_peer;
+  bool surplus = of_peer >= hub->limits.connections_of_address;
+  auto open = static_cast<int64_t>(hub->connections.size());
+  if (!surplus)
+    while (open >= hub->limits.connections && make_room("")) --open;
+  surplus = surplus || open >= hub->limits.connections;
   if (surplus && open >= hub->limits.connections + kSurplus) return;
   const auto connection = std::make_shared<Connection>(hub, std::move(socket), peer, surplus);
   hub->connections.push_back(connection);

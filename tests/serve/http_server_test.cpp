@@ -329,6 +329,13 @@ TEST_CASE("connections that wait give their places to others") {
   for (int i = 0; i < 8; ++i) asked.push_back(r.echo.take());
   CHECK(has(r.ask(closing("/now")), "now"));
   CHECK(r.ask(post("/echo", "Content-Length: 1\r\n", "1")).starts_with("HTTP/1.1 503"));
+  // Those that were refused, and are still there, make no room for others.
+  std::vector<std::unique_ptr<Client>> refused;
+  for (int i = 0; i < 6; ++i) {
+    refused.push_back(std::make_unique<Client>(r.port));
+    refused.back()->send(post("/echo", "Content-Length: 1000\r\n", "1"));
+    CHECK(refused.back()->until("\r\n\r\n").starts_with("HTTP/1.1 503"));
+  }
   for (const auto& one : asked) one->answer({200, "late"});
   for (const auto& one : busy) CHECK(has(one->all(), "late"));
 }
