@@ -81,7 +81,8 @@ TEST_CASE("the commands load what a run left in the formats in which it trained"
   CHECK(
       said({"model.storage=int8", "adapter.method=lora"}).find(eval + " --storage int8 --input") !=
       std::string::npos);
-  CHECK(said({"adapter.method=qlora"}).find(eval + " --storage nf4 --input") != std::string::npos);
+  // Without the key the adapter's file says how its base was kept.
+  CHECK(said({"adapter.method=qlora"}).find("--storage") == std::string::npos);
   std::filesystem::remove_all(folder);
 }
 
