@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/models/config_values.h"
 #include "temper/nn/read_rows.h"
 
 namespace temper::models {
@@ -20,7 +21,7 @@ nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& def
       c.integer("num_key_value_heads", as_heads ? a.num_heads : defaults.num_key_value_heads);
   const bool divided = defaults.head_dim == 0 || c.is_null("head_dim");
   a.head_dim = c.integer("head_dim", divided ? model.hidden_size / a.num_heads : defaults.head_dim);
-  a.norm_eps = c.number(defaults.norm_eps_key, defaults.norm_eps);
+  a.norm_eps = number_from(c, defaults.norm_eps_key, 0, defaults.norm_eps);
   a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
   a.init_std = model.initializer_range;
   if (a.num_heads % a.num_kv_heads != 0)
@@ -33,12 +34,13 @@ nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& def
 }  // namespace
 
 DecoderConfig::DecoderConfig(const HfConfig& c, const DecoderDefaults& d) {
+  check_causal(c);
   vocab_size = c.integer("vocab_size", d.vocab_size);
   hidden_size = c.integer("hidden_size", d.hidden_size);
   intermediate_size = c.integer("intermediate_size", d.intermediate_size);
   num_hidden_layers = c.integer("num_hidden_layers", d.num_hidden_layers, kMostLayers);
   max_position_embeddings = c.integer("max_position_embeddings", d.max_position_embeddings);
-  initializer_range = c.number("initializer_range", 0.02);
+  initializer_range = number_from(c, "initializer_range", 0, 0.02);
   tie_word_embeddings = c.boolean("tie_word_embeddings", d.tie_word_embeddings);
   attention = read_attention(c, d, *this);
   window.assign(static_cast<size_t>(num_hidden_layers), 0);
@@ -65,11 +67,7 @@ std::vector<int64_t> windows_of(const HfConfig& config, int64_t layers, int64_t 
 }
 
 nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions) {
-  if (config.has("rope_parameters"))
-    return config.rotary(theta, max_positions, "sliding_attention");
-  nn::RotaryConfig rotary;
-  rotary.theta = theta;
-  return rotary;
+  return config.rotary(theta, max_positions, "sliding_attention");
 }
 
 PreNormBlock::PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,

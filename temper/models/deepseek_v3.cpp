@@ -45,6 +45,9 @@ DecoderConfig deepseek_v3_config(const HfConfig& config) {
                 temper::str("found ", c.attention.num_kv_heads,
                             ", expected as many as num_attention_heads, ", c.attention.num_heads));
   c.latent = read_latent(config);
+  const int64_t rotated = c.latent->rotated_dim;
+  if (config.is_null("head_dim") || config.integer("head_dim", rotated) != rotated)
+    config.fail("head_dim", temper::str("expected ", rotated, ", as qk_rope_head_dim, or no key"));
   c.attention.head_dim = c.latent->head_dim();
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.rotary = config.rotary(10000, c.max_position_embeddings);

@@ -2,6 +2,7 @@
 // window, norms before and after.
 #include <cmath>
 
+#include "temper/models/config_values.h"
 #include "temper/models/gemma.h"
 
 namespace temper::models {
@@ -20,12 +21,9 @@ DecoderConfig gemma2_config(const HfConfig& config) {
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
   apply_gemma_defaults(config, c);
-  c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
-  const auto cap = [&](const char* key, double usual) {
-    return config.is_null(key) ? 0.0 : config.number(key, usual);
-  };
-  c.attention.soft_cap = cap("attn_logit_softcapping", 50);
-  c.final_soft_cap = cap("final_logit_softcapping", 30);
+  c.attention.scale = 1.0 / std::sqrt(number_above(config, "query_pre_attn_scalar", 0, 256));
+  c.attention.soft_cap = soft_cap(config, "attn_logit_softcapping", 50);
+  c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 30);
   const int64_t window = config.integer("sliding_window", 4096);
   const std::vector<bool> sliding =
       config.sliding_layers(c.num_hidden_layers, [](int64_t layer) { return layer % 2 == 0; });

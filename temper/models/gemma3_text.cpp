@@ -2,6 +2,7 @@
 // with its own rotary base, norms before and after, and on q and k.
 #include <cmath>
 
+#include "temper/models/config_values.h"
 #include "temper/models/gemma.h"
 
 namespace temper::models {
@@ -21,15 +22,16 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
                            .activation = "gelu_pytorch_tanh"});
   apply_gemma_defaults(config, c);
   c.attention.qk_norm = true;
-  c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
-  c.attention.soft_cap = config.number("attn_logit_softcapping", 0);
-  c.final_soft_cap = config.number("final_logit_softcapping", 0);
+  c.attention.scale = 1.0 / std::sqrt(number_above(config, "query_pre_attn_scalar", 0, 256));
+  c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 0);
+  if (config.multimodal() && c.final_soft_cap != 0)  // of which transformers' class reads none
+    config.fail("final_logit_softcapping", "is not supported in a multimodal model");
   const int64_t pattern = config.integer("sliding_window_pattern", 6);
   c.window = windows_of(config, c.num_hidden_layers, config.integer("sliding_window", 4096),
                         [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   c.rotary = config.rotary(1000000, c.max_position_embeddings, "full_attention");
-  c.local_rotary =
-      local_rotary(config, config.number("rope_local_base_freq", 10000), c.max_position_embeddings);
+  c.local_rotary = local_rotary(config, number_above(config, "rope_local_base_freq", 0, 10000),
+                                c.max_position_embeddings);
   return c;
 }
 

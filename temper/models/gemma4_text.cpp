@@ -11,6 +11,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/models/config_values.h"
 #include "temper/models/expert_tensors.h"
 #include "temper/models/gemma4.h"
 
@@ -242,11 +243,20 @@ nn::AttentionConfig global_attention(const HfConfig& config, const DecoderConfig
 }
 
 void read_rotary(const HfConfig& config, DecoderConfig& c) {
-  c.local_rotary = config.rotary(10000, c.max_position_embeddings, "sliding_attention");
-  c.rotary = config.rotary(1000000, c.max_position_embeddings, "full_attention", 1.0);
-  if (config.has("rope_parameters")) return;
-  c.rotary.kind = nn::RotaryConfig::Kind::kProportional;
-  c.rotary.share = 0.25;
+  if (config.has("rope_scaling"))
+    config.fail("rope_scaling", "expected rope_parameters, with an object for each kind of layer");
+  const HfConfig all = filled(config, "rope_parameters",
+                              {{"sliding_attention", {{"rope_theta", 10000}}},
+                               {"full_attention",
+                                {{"rope_type", "proportional"},
+                                 {"partial_rotary_factor", 0.25},
+                                 {"rope_theta", 1000000}}}});
+  c.local_rotary = all.rotary(10000, c.max_position_embeddings, "sliding_attention");
+  c.rotary = all.rotary(1000000, c.max_position_embeddings, "full_attention", 1.0);
+  using Kind = nn::RotaryConfig::Kind;
+  if (c.rotary.kind == Kind::kDefault) c.rotary.share = 1;  // partial_rotary_factor is not read
+  if (c.rotary.kind != Kind::kProportional && c.rotary.share != 1)
+    config.fail("partial_rotary_factor", "is supported with `rope_type` proportional alone");
 }
 
 DecoderConfig gemma4_text_config(const HfConfig& config) {
@@ -264,7 +274,7 @@ DecoderConfig gemma4_text_config(const HfConfig& config) {
   if (config.text("use_bidirectional_attention", "vision") != "vision")
     config.fail("use_bidirectional_attention", "is not supported");
   c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
-  c.final_soft_cap = config.number("final_logit_softcapping", 0);
+  c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 0);
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.attention.qk_norm = c.attention.norm_values = true;
   c.attention.scale = 1;

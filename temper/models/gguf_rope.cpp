@@ -67,6 +67,9 @@ void add_gguf_rope(const HfConfig& source, const GgufArchitecture& architecture,
   const GgufRotary& rope = c.rotary;
   const int64_t whole = c.rotary_dim > 0 ? c.rotary_dim : c.attention.head_dim;
   const double rotated = static_cast<double>(whole) * rope.share;
+  if (static_cast<int64_t>(rotated) % 2 != 0 && rope.kind != GgufRotary::Kind::kProportional)
+    form.refuse(source, "partial_rotary_factor",
+                str("an odd number of rotated features, ", static_cast<int64_t>(rotated)));
   form.set_number("rope.dimension_count", static_cast<int64_t>(rotated));
   form.set_real("rope.freq_base", rope.theta);
   if (c.local_rotary) {

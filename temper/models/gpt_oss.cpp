@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "temper/base/error.h"
+#include "temper/models/config_values.h"
 #include "temper/models/expert_tensors.h"
 #include "temper/models/gguf_form.h"
 #include "temper/models/mxfp4.h"
@@ -17,21 +18,12 @@ namespace temper::models {
 namespace {
 
 // transformers' where the config names none.
-nn::RotaryConfig usual_yarn(const HfConfig& config) {
-  nn::RotaryConfig rotary;
-  rotary.kind = nn::RotaryConfig::Kind::kYarn;
-  rotary.theta = config.number("rope_theta", 150000);
-  rotary.factor = 32;
-  rotary.original_max_position_embeddings = 4096;
-  rotary.truncate = false;
-  rotary.attention_factor = nn::yarn_attention_factor(rotary.factor);
-  return rotary;
-}
-
-double above_zero(const HfConfig& config, const char* key, double usual) {
-  const double value = config.number(key, usual);
-  if (value <= 0) config.fail(key, temper::str("found ", value, ", expected a number above 0"));
-  return value;
+HfConfig with_usual_yarn(const HfConfig& config) {
+  return filled(config, "rope_parameters",
+                {{"rope_type", "yarn"},
+                 {"factor", 32},
+                 {"original_max_position_embeddings", 4096},
+                 {"truncate", false}});
 }
 
 DecoderConfig gpt_oss_config(const HfConfig& config) {
@@ -49,16 +41,15 @@ DecoderConfig gpt_oss_config(const HfConfig& config) {
   c.activation = ops::Activation::kSilu;  // whatever hidden_act says
   c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 128),
                         [](int64_t layer) { return layer % 2 == 0; });
-  c.rotary = config.rotary(150000, c.max_position_embeddings);
-  if (!config.rope_section()) c.rotary = usual_yarn(config);
+  c.rotary = with_usual_yarn(config).rotary(150000, c.max_position_embeddings);
   SparseConfig sparse{.router = read_router(config, 128, 4),
                       .width = c.intermediate_size,
                       .layers = {},
                       .router_bias = true,
                       .expert_bias = true,
                       .unit = {.interleaved = true,
-                               .limit = above_zero(config, "swiglu_limit", 7),
-                               .alpha = above_zero(config, "swiglu_alpha", 1.702)},
+                               .limit = number_above(config, "swiglu_limit", 0, 7),
+                               .alpha = number_above(config, "swiglu_alpha", 0, 1.702)},
                       .gate = "router"};
   sparse.router.normalize = true;
   set_sparse(c, std::move(sparse));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/models/config_values.h"
 #include "temper/models/directory.h"
 
 namespace temper::models {
@@ -95,7 +96,7 @@ double HfConfig::number(std::string_view key, double fallback) const {
 }
 bool HfConfig::boolean(std::string_view key, bool fallback) const {
   const Json* value = find(key);
-  if (!value) return fallback;
+  if (!value) return is_null(key) ? false : fallback;  // null is false, as in Python
   if (!value->is_boolean()) fail(key, "found " + dump_json(*value) + ", expected true or false");
   return value->get<bool>();
 }
@@ -160,36 +161,34 @@ double rotated_share(const HfConfig& part, double fallback, bool may_be_partial)
   return share;
 }
 
-double above(const HfConfig& config, std::string_view key, double least, double fallback) {
-  const double value = config.number(key, fallback);
-  if (value <= least) config.fail(key, temper::str("expected a number above ", least));
-  return value;
-}
-
 // Phi 3's first files call longrope su or yarn.
 std::string rope_type(const HfConfig& part) {
   const std::string type = part.text("rope_type", part.text("type", "default"));
   return part.has("short_factor") && (type == "su" || type == "yarn") ? "longrope" : type;
 }
 
-void read_longrope(const HfConfig& config, const HfConfig& part, int64_t max_positions,
-                   nn::RotaryConfig& rotary) {
-  rotary.original_max_position_embeddings =
-      above(config, "original_max_position_embeddings", 1, rotary.original_max_position_embeddings);
-  rotary.factor =
-      above(part, "factor", 0,
-            static_cast<double>(max_positions) / rotary.original_max_position_embeddings);
-  rotary.attention_factor =
-      above(part, "attention_factor", 0,
-            nn::longrope_attention_factor(rotary.factor, rotary.original_max_position_embeddings));
+void read_longrope(const HfConfig& part, int64_t max_positions, nn::RotaryConfig& rotary) {
+  const double original = rotary.original_max_position_embeddings;
+  rotary.factor = number_above(part, "factor", 0, static_cast<double>(max_positions) / original);
+  rotary.attention_factor = number_above(part, "attention_factor", 0,
+                                         nn::longrope_attention_factor(rotary.factor, original));
   rotary.short_factor = part.numbers("short_factor");
   for (const double divisor : rotary.short_factor)
     if (!(divisor > 0)) part.fail("short_factor", "expected numbers above 0");
 }
 
+// The length that a model was trained for before it was stretched: that of the config wins, where
+// all layers rotate alike.
+double original_length(const HfConfig& config, const HfConfig& part, bool of_all_layers,
+                       int64_t max_positions, double least) {
+  const char* key = "original_max_position_embeddings";
+  const HfConfig& holder = of_all_layers && config.has(key) ? config : part;
+  return number_above(holder, key, least, static_cast<double>(max_positions));
+}
+
 // rope_type's own keys; `part` is the object of `config` that holds them.
-void read_scaling(const HfConfig& config, const HfConfig& part, int64_t max_positions,
-                  nn::RotaryConfig& rotary) {
+void read_scaling(const HfConfig& config, const HfConfig& part, bool of_all_layers,
+                  int64_t max_positions, nn::RotaryConfig& rotary) {
   using Kind = nn::RotaryConfig::Kind;
   const std::string type = rope_type(part);
   if (type == "default") return;
@@ -209,44 +208,78 @@ void read_scaling(const HfConfig& config, const HfConfig& part, int64_t max_posi
     part.fail("rope_type", "`" + type +
                                "` is not supported; expected default, linear, llama3, yarn, "
                                "dynamic, longrope or proportional");
-  rotary.original_max_position_embeddings =
-      above(part, "original_max_position_embeddings", 0, static_cast<double>(max_positions));
   rotary.max_positions = max_positions;
-  if (rotary.kind == Kind::kLongRope) return read_longrope(config, part, max_positions, rotary);
-  rotary.factor = above(part, "factor", 0,
-                        rotary.kind == Kind::kYarn ? static_cast<double>(max_positions) /
-                                                         rotary.original_max_position_embeddings
-                                                   : 1);
-  rotary.low_freq_factor = part.number("low_freq_factor", 1);
-  rotary.high_freq_factor = part.number("high_freq_factor", 4);
+  if (rotary.kind == Kind::kLlama3 || rotary.kind == Kind::kYarn || rotary.kind == Kind::kLongRope)
+    rotary.original_max_position_embeddings = original_length(
+        config, part, of_all_layers, max_positions, rotary.kind == Kind::kLongRope ? 1 : 0);
+  if (rotary.kind == Kind::kLongRope) return read_longrope(part, max_positions, rotary);
+  const double stretched =
+      static_cast<double>(max_positions) / rotary.original_max_position_embeddings;
+  rotary.factor = number_above(part, "factor", 0, rotary.kind == Kind::kYarn ? stretched : 1);
+  if (rotary.kind == Kind::kLlama3) {
+    rotary.low_freq_factor = number_above(part, "low_freq_factor", 0, 1);
+    rotary.high_freq_factor = number_above(part, "high_freq_factor", 0, 4);
+  }
   if (rotary.kind != Kind::kYarn) return;
   if (rotary.theta <= 1) part.fail("rope_theta", "yarn expects a number above 1");
-  rotary.beta_fast = above(part, "beta_fast", 0, 32);
-  rotary.beta_slow = above(part, "beta_slow", 0, 1);
+  rotary.beta_fast = number_above(part, "beta_fast", 0, 32);
+  rotary.beta_slow = number_above(part, "beta_slow", 0, 1);
   rotary.truncate = part.boolean("truncate", true);
   const double mscale = part.number("mscale", 0), mscale_all = part.number("mscale_all_dim", 0);
   const double usual = mscale != 0 && mscale_all != 0
                            ? nn::yarn_attention_factor(rotary.factor, mscale) /
                                  nn::yarn_attention_factor(rotary.factor, mscale_all)
                            : nn::yarn_attention_factor(rotary.factor);
-  rotary.attention_factor = above(part, "attention_factor", 0, usual);
+  rotary.attention_factor = number_above(part, "attention_factor", 0, usual);
+}
+
+bool has_kinds(const Json& rope) {
+  return rope.contains("full_attention") || rope.contains("sliding_attention");
+}
+
+// rope_parameters of families whose kinds of layers rotate each in their own way, which read
+// nothing beside the objects of these.
+void check_nothing_beside(const HfConfig& config, const Json& rope) {
+  for (const auto& [key, value] : rope.items())
+    if (!(key == "rope_type" || key == "type") || value != "default")
+      config.fail("rope_parameters", "found `" + key +
+                                         "`, expected an object for each kind of layer, "
+                                         "full_attention and sliding_attention");
 }
 
 }  // namespace
 
+// As transformers: rope_scaling, where it says anything, wins over rope_parameters; of families
+// whose kinds of layers rotate each in their own way it adds to that of full attention.
 std::optional<HfConfig> HfConfig::rope_section(std::string_view layer_type) const {
-  const Json* parameters = find("rope_parameters");
-  const std::string place = parameters ? "rope_parameters" : "rope_scaling";
-  if (!parameters) parameters = find("rope_scaling");
-  if (!parameters) return std::nullopt;
-  if (!parameters->is_object()) fail(place, "expected an object");
-  if (!layer_type.empty() && parameters->contains("full_attention")) {
-    const auto nested = parameters->find(std::string(layer_type));
-    if (nested == parameters->end() || nested->is_null()) return std::nullopt;
-    if (!nested->is_object()) fail(place, "expected an object for each kind of layer");
-    parameters = &*nested;
+  const auto object = [&](const char* name) {
+    const Json* found = find(name);
+    if (found && !found->is_object()) fail(name, "expected an object");
+    return found;
+  };
+  const Json *parameters = object("rope_parameters"), *scaling = object("rope_scaling");
+  if (scaling && scaling->empty()) scaling = nullptr;
+  if (scaling && has_kinds(*scaling))
+    fail("rope_scaling", "found an object for each kind of layer, expected one");
+  if (layer_type.empty()) {
+    if (!scaling && !parameters) return std::nullopt;
+    if (!scaling && has_kinds(*parameters))
+      fail("rope_parameters", "found an object for each kind of layer, expected one for all");
+    return section(scaling ? *scaling : *parameters, scaling ? "rope_scaling" : "rope_parameters");
   }
-  return section(*parameters, place);
+  Json own;
+  if (parameters && !has_kinds(*parameters)) check_nothing_beside(*this, *parameters);
+  if (parameters && parameters->contains(std::string(layer_type)))
+    own = parameters->at(std::string(layer_type));
+  if (!own.is_null() && !own.is_object())
+    fail("rope_parameters", "expected an object for each kind of layer");
+  const bool adds = scaling && layer_type == "full_attention";
+  if (adds && own.is_null()) own["rope_type"] = "default";
+  if (own.is_null()) return std::nullopt;
+  if (adds) own.update(*scaling);
+  own.erase("truncate");  // which stands beside the kinds of layers
+  if (parameters && parameters->contains("truncate")) own["truncate"] = parameters->at("truncate");
+  return section(std::move(own), adds ? "rope_scaling" : "rope_parameters");
 }
 
 nn::RotaryConfig HfConfig::rotary(double default_theta, int64_t max_positions,
@@ -254,14 +287,15 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, int64_t max_positions,
                                   std::optional<double> default_share) const {
   nn::RotaryConfig rotary;
   // Gemma 3's local layers have a base of their own; the config's rope_theta is the others'.
-  rotary.theta =
-      layer_type == "sliding_attention" ? default_theta : number("rope_theta", default_theta);
+  rotary.theta = layer_type == "sliding_attention"
+                     ? default_theta
+                     : number_above(*this, "rope_theta", 0, default_theta);
   rotary.share = rotated_share(*this, default_share.value_or(1), default_share.has_value());
   const std::optional<HfConfig> part = rope_section(layer_type);
   if (!part) return rotary;
   rotary.share = rotated_share(*part, rotary.share, default_share.has_value());
-  rotary.theta = above(*part, "rope_theta", 0, rotary.theta);
-  read_scaling(*this, *part, max_positions, rotary);
+  rotary.theta = number_above(*part, "rope_theta", 0, rotary.theta);
+  read_scaling(*this, *part, layer_type.empty(), max_positions, rotary);
   return rotary;
 }
 

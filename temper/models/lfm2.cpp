@@ -36,6 +36,7 @@ DecoderConfig lfm2_config(const HfConfig& config) {
                            .tie_word_embeddings = true,
                            .norm_eps_key = "norm_eps",
                            .norm_eps = 1e-5});
+  c.activation = ops::Activation::kSilu;  // whatever hidden_act says
   c.tie_word_embeddings = config.boolean("tie_embedding", c.tie_word_embeddings);
   c.intermediate_size = inner_width(config, config.integer("block_ff_dim", c.intermediate_size));
   c.attention.qk_norm = true;

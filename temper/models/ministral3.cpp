@@ -4,20 +4,25 @@
 //   h = x + o(attend(q, rotate(k(n1 x)), v(n1 x)))
 //   y = h + down(silu(gate(n2 h)) * up(n2 h))
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "temper/models/config_values.h"
 #include "temper/models/decoder.h"
 #include "temper/models/gguf_form.h"
 
 namespace temper::models {
 namespace {
 
-// Where config.json says nothing of rotary positions.
-nn::RotaryConfig usual_rotary() {
-  return {.kind = nn::RotaryConfig::Kind::kYarn,
-          .theta = 1000000,
-          .factor = 16,
-          .original_max_position_embeddings = 16384,
-          .query_scale_beta = 0.1};
+// transformers' where config.json has no rope_parameters.
+HfConfig with_usual_yarn(const HfConfig& config) {
+  return filled(config, "rope_parameters",
+                {{"rope_type", "yarn"},
+                 {"rope_theta", 1000000},
+                 {"factor", 16},
+                 {"original_max_position_embeddings", 16384},
+                 {"mscale", 1},
+                 {"mscale_all_dim", 1},
+                 {"llama_4_scaling_beta", 0.1}});
 }
 
 DecoderConfig ministral3_config(const HfConfig& config) {
@@ -31,15 +36,14 @@ DecoderConfig ministral3_config(const HfConfig& config) {
                            .max_position_embeddings = 262144,
                            .norm_eps = 1e-5});
   c.window.assign(c.window.size(), window_or_none(config, 0));
-  c.rotary = config.rotary(10000, c.max_position_embeddings);
-  const std::optional<HfConfig> rope = config.rope_section();
-  if (!rope) {
-    c.rotary = usual_rotary();
-  } else {
-    c.rotary.query_scale_beta = rope->number("llama_4_scaling_beta", 0);
-    c.rotary.original_max_position_embeddings = rope->number(
-        "original_max_position_embeddings", static_cast<double>(c.max_position_embeddings));
-  }
+  const HfConfig all = with_usual_yarn(config);
+  c.rotary = all.rotary(10000, c.max_position_embeddings);
+  const HfConfig rope = *all.rope_section();
+  c.rotary.query_scale_beta = rope.number("llama_4_scaling_beta", 0);
+  if (c.rotary.kind != nn::RotaryConfig::Kind::kYarn)
+    c.rotary.original_max_position_embeddings =
+        number_above(rope, "original_max_position_embeddings", 0,
+                     static_cast<double>(c.max_position_embeddings));
   return c;
 }
 

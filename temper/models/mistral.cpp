@@ -15,7 +15,12 @@ DecoderConfig mistral_config(const HfConfig& config) {
                            .num_attention_heads = 32,
                            .num_key_value_heads = 8,
                            .max_position_embeddings = 4096 * 32});
-  c.window.assign(c.window.size(), window_or_none(config, 4096));
+  const int64_t window = window_or_none(config, 4096);
+  c.window.assign(c.window.size(), window);
+  // With layer_types transformers takes it for a `ministral`, unless it is within a multimodal one.
+  if (!config.multimodal())
+    c.window =
+        windows_of(config, c.num_hidden_layers, window, [](int64_t /*layer*/) { return true; });
   c.rotary = config.rotary(10000, c.max_position_embeddings);
   return c;
 }

@@ -4,6 +4,9 @@
 //   h = x + o(attend(rotate(q), rotate(k), v))
 //   g, u = split(gate_up(n2 h))
 //   y = h + down(silu(g) * u)
+#include <nlohmann/json.hpp>
+
+#include "temper/models/config_values.h"
 #include "temper/models/decoder.h"
 
 namespace temper::models {
@@ -19,7 +22,9 @@ DecoderConfig phi3_config(const HfConfig& config) {
                            .norm_eps = 1e-5});
   c.attention.joined_qkv = c.joined_mlp = true;
   c.window.assign(c.window.size(), window_or_none(config, 0));
-  c.rotary = config.rotary(10000, c.max_position_embeddings, "", 1.0);
+  // The length is a key of the config itself, and transformers' class has one of its own.
+  c.rotary = filled(config, "original_max_position_embeddings", 4096)
+                 .rotary(10000, c.max_position_embeddings, "", 1.0);
   return c;
 }
 

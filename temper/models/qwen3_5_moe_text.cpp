@@ -15,7 +15,7 @@ DecoderConfig qwen3_5_moe_text_config(const HfConfig& config) {
                            .head_dim = 256,
                            .max_position_embeddings = 32768});
   set_delta_net(config, c, /*joined=*/false);
-  SparseConfig sparse{.router = read_router(config, 256, 8), .layers = {}};
+  SparseConfig sparse{.router = read_router(config, 256, 8, "num_experts"), .layers = {}};
   sparse.router.normalize = true;
   set_shared_experts(config, c, std::move(sparse));
   return c;

@@ -17,7 +17,7 @@ DecoderConfig qwen3_next_config(const HfConfig& config) {
                            .head_dim = 256,
                            .max_position_embeddings = 32768});
   set_delta_net(config, c, /*joined=*/true);
-  SparseConfig sparse{.router = read_router(config, 512, 10),
+  SparseConfig sparse{.router = read_router(config, 512, 10, "num_experts"),
                       .layers = sparse_layers(config, c.num_hidden_layers)};
   sparse.router.normalize = config.boolean("norm_topk_prob", true);
   set_shared_experts(config, c, std::move(sparse));

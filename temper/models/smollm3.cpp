@@ -31,9 +31,11 @@ DecoderConfig smollm3_config(const HfConfig& config) {
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.mlp_bias = config.boolean("mlp_bias", false);
   c.rotates = rotated_layers(config, c.num_hidden_layers);
-  if (config.boolean("use_sliding_window", false))
-    c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 0),
-                          [&](int64_t layer) { return !c.rotates[static_cast<size_t>(layer)]; });
+  // use_sliding_window says what layer_types are where they are missing, and nothing else.
+  const bool slides = config.boolean("use_sliding_window", false);
+  c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 0), [&](int64_t layer) {
+    return slides && !c.rotates[static_cast<size_t>(layer)];
+  });
   c.rotary = config.rotary(2000000, c.max_position_embeddings);
   return c;
 }

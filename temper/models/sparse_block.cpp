@@ -8,10 +8,11 @@
 
 namespace temper::models {
 
-ops::RouterSpec read_router(const HfConfig& c, int64_t experts, int64_t chosen) {
-  const char* key = c.has("num_local_experts")  ? "num_local_experts"
-                    : c.has("n_routed_experts") ? "n_routed_experts"
-                                                : "num_experts";
+ops::RouterSpec read_router(const HfConfig& c, int64_t experts, int64_t chosen, const char* key) {
+  if (!key)
+    key = c.has("num_local_experts")  ? "num_local_experts"
+          : c.has("n_routed_experts") ? "n_routed_experts"
+                                      : "num_experts";
   ops::RouterSpec spec{.experts = c.integer(key, experts, kMostExperts),
                        .chosen = c.integer("num_experts_per_tok", chosen, kMostExperts)};
   if (spec.chosen > spec.experts)

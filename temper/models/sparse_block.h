@@ -29,11 +29,11 @@ struct SparseConfig {
   const char *module = "mlp", *gate = "gate", *shared = "shared_experts";
 };
 
-// The experts of a config: num_local_experts, num_experts or n_routed_experts is their
-// number, num_experts_per_tok
-// how many a token goes to; what the class of the family fills in is given. Throws ConfigError
-// where a token goes to more than there are.
-ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen);
+// The experts of a config: `key`, or where it is null num_local_experts, n_routed_experts or
+// num_experts, is their number, num_experts_per_tok how many a token goes to; what the class of the
+// family fills in is given. Throws ConfigError where a token goes to more than there are.
+ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen,
+                            const char* key = nullptr);
 // n_group, topk_group, norm_topk_prob and routed_scaling_factor of a router with sigmoids
 // (DeepSeek-V3 and what follows it); where a key is missing, `spec` keeps its groups and scale.
 // Throws ConfigError where groups do not divide the experts.

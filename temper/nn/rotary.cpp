@@ -90,13 +90,17 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
   const bool proportional = config.kind == RotaryConfig::Kind::kProportional;
   const double part = static_cast<double>(head_dim) * config.share;
   const int64_t rotated = proportional ? head_dim : static_cast<int64_t>(part);
-  check<ConfigError>(rotated > 0 && rotated % 2 == 0 && rotated <= head_dim,
+  // Of an odd number of features one more rotates, by powers of theta over that number.
+  const bool may_be_odd = config.kind != RotaryConfig::Kind::kYarn;
+  check<ConfigError>(rotated > 0 && (may_be_odd || rotated % 2 == 0) && rotated <= head_dim,
                      "partial_rotary_factor: ", config.share, " of heads of ", head_dim,
-                     " features are ", rotated, ", expected an even number up to ", head_dim);
+                     " features are ", rotated, ", expected ", may_be_odd ? "a" : "an even",
+                     " number from 1 to ", head_dim);
+  const int64_t pairs = (rotated + 1) / 2;
   const bool longrope = config.kind == RotaryConfig::Kind::kLongRope;
-  check<ConfigError>(!longrope || static_cast<int64_t>(config.short_factor.size()) == rotated / 2,
+  check<ConfigError>(!longrope || static_cast<int64_t>(config.short_factor.size()) == pairs,
                      "short_factor: found ", config.short_factor.size(), " numbers, expected ",
-                     rotated / 2, ", one for each pair of rotated features");
+                     pairs, ", one for each pair of rotated features");
   const float factor = static_cast<float>(config.factor);
   const double theta = static_cast<float>(config.theta);  // as float32, transformers' powers are
   const YarnRange yarn(config, rotated);

@@ -45,10 +45,9 @@ Json particulars(std::string_view model_type) {
   if (model_type == "cohere2") return {{"logit_scale", 0.7}};
   if (model_type == "gpt_oss") return {{"swiglu_limit", 0.5}};
   if (model_type == "deepseek_v3")
-    return {{"num_key_value_heads", 6}, {"n_group", 1},
-            {"topk_group", 1},          {"q_lora_rank", 30},
-            {"kv_lora_rank", 22},       {"qk_nope_head_dim", 11},
-            {"qk_rope_head_dim", 6},    {"first_k_dense_replace", 1},
+    return {{"num_key_value_heads", 6}, {"n_group", 1},       {"topk_group", 1},
+            {"q_lora_rank", 30},        {"kv_lora_rank", 22}, {"qk_nope_head_dim", 11},
+            {"qk_rope_head_dim", 6},    {"head_dim", 6},      {"first_k_dense_replace", 1},
             {"v_head_dim", 13}};
   if (model_type == "hunyuan_v1_dense")
     return {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 50.0}}}};

@@ -74,7 +74,7 @@ TEST_CASE("Gemma 4: heads of layers without a window, and what is refused") {
       {"rope_parameters",
        {{"full_attention", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}},
         {"sliding_attention", {{"rope_type", "default"}}}}}};
-  CHECK(key<uint32_t>(form_of("gemma4_text", whole), "rope.dimension_count") == 8);
+  CHECK(key<uint32_t>(form_of("gemma4_text", whole), "rope.dimension_count") == 16);
   CHECK(form_of("gemma4_text", whole).rope_factors == std::vector<float>(8, 1));
 
   CHECK(problem("gemma4_text", {{"layer_types", types}, {"num_kv_shared_layers", 3}}) ==

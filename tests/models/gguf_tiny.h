@@ -59,6 +59,7 @@ inline Json particulars(const std::string& family) {
         {"kv_lora_rank", 10},
         {"qk_nope_head_dim", 6},
         {"qk_rope_head_dim", 4},
+        {"head_dim", 4},
         {"v_head_dim", 7},
         {"n_group", 1},
         {"topk_group", 1}}},
@@ -71,7 +72,10 @@ inline Json particulars(const std::string& family) {
         {"vocab_size_per_layer_input", 61}}}};
   const auto found = known.find(family);
   Json own = found == known.end() ? Json::object() : found->second;
-  own.update({{"num_local_experts", 3}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}});
+  own.update({{"num_local_experts", 3},
+              {"num_experts", 3},
+              {"num_experts_per_tok", 2},
+              {"moe_intermediate_size", 24}});
   return own;
 }
 

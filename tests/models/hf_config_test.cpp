@@ -10,6 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/models/config_values.h"
 #include "temper/models/decoder.h"
 #include "temper/models/model.h"
 
@@ -29,7 +30,10 @@ Json small(const std::string& model_type) {
                  {"hidden_size", 8},         {"intermediate_size", 12},
                  {"num_hidden_layers", 2},   {"num_attention_heads", 2},
                  {"num_key_value_heads", 1}, {"head_dim", has_delta_nets(model_type) ? 8 : 4}};
-  if (model_type == "deepseek_v3") config["num_key_value_heads"] = 2;  // as many as heads
+  if (model_type == "deepseek_v3") {
+    config["num_key_value_heads"] = 2;  // as many as heads
+    config.erase("head_dim");           // which several keys say
+  }
   return config;
 }
 
@@ -90,15 +94,102 @@ TEST_CASE("rotary embeddings of a part of the head are refused, wherever the con
       }
       CAPTURE(said);
       CHECK(said.find("dir/config.json: `") == 0);
-      CHECK(said.find("`partial_rotary_factor`: 0.5 is not supported") != std::string::npos);
+      CHECK((said.find("`partial_rotary_factor`: 0.5 is not supported") != std::string::npos ||
+             said.find("an object for each kind of layer") != std::string::npos));
     }
   }
   const Json nested = {
       {"rope_parameters", {{"full_attention", part}, {"sliding_attention", part}}}};
   CHECK(refusal("gemma3_text", nested).find("`partial_rotary_factor`") != std::string::npos);
-  CHECK(refusal("glm4", {{"partial_rotary_factor", 0.25}}).find("are 1, expected an even number") !=
+  CHECK(refusal("glm4", {{"partial_rotary_factor", 0.125}}).find("are 0, expected a number") !=
         std::string::npos);
   CHECK(refusal("glm4", {{"partial_rotary_factor", 1.5}}).find("up to 1") != std::string::npos);
+}
+
+TEST_CASE("a part of an odd number of features rotates one more, by powers over that number") {
+  // By transformers 5.24's Glm4RotaryEmbedding: heads of 12 features, three quarters of them.
+  nn::RotaryConfig config;
+  config.share = 0.75;
+  const std::vector<float> found = nn::Rotary(config, 12).inverse_frequency();
+  REQUIRE(found.size() == 5);
+  for (size_t i = 0; i < found.size(); ++i)
+    CHECK(found[i] == doctest::Approx(std::pow(10000, -2.0 * static_cast<double>(i) / 9)));
+}
+
+TEST_CASE("numbers that no model has are refused by their key") {
+  const auto refused = [](const std::string& family, const char* key, const Json& change) {
+    const std::string said = refusal(family, change);
+    CAPTURE(family);
+    CAPTURE(change.dump());
+    CAPTURE(said);
+    CHECK(said.find("dir/config.json: `") == 0);
+    CHECK(said.find(std::string("`") + key + "`: found ") != std::string::npos);
+  };
+  for (const std::string& family : models::families().names()) {
+    const char* eps = family == "cohere2" ? "layer_norm_eps"
+                      : family == "lfm2"  ? "norm_eps"
+                                          : "rms_norm_eps";
+    refused(family, eps, {{eps, -1}});
+    CHECK(refusal(family, {{eps, 0}}) == "");
+    refused(family, "initializer_range", {{"initializer_range", -0.5}});
+    for (const double theta : {0, -5}) {
+      refused(family, "rope_theta", {{"rope_theta", theta}});
+      const Json part = {{"rope_theta", theta}};
+      const bool by_kind = family == "gemma3_text" || family == "gemma4_text" || family == "olmo3";
+      refused(family, "rope_theta",
+              {{"rope_parameters",
+                by_kind ? Json{{"full_attention", part}, {"sliding_attention", part}} : part}});
+    }
+  }
+  const Json caps = {
+      {"attn_logit_softcapping", 0}, {"final_logit_softcapping", -3}, {"query_pre_attn_scalar", 0}};
+  for (const auto& [key, value] : caps.items()) refused("gemma2", key.c_str(), {{key, value}});
+  refused("gemma3_text", "final_logit_softcapping", {{"final_logit_softcapping", 0}});
+  refused("gemma3_text", "rope_local_base_freq", {{"rope_local_base_freq", 0}});
+  for (const char* key :
+       {"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    refused("llama", key, {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}, {key, 0}}}});
+}
+
+TEST_CASE("a model whose tokens attend to later ones is refused in every family") {
+  for (const std::string& family : models::families().names()) {
+    CAPTURE(family);
+    CHECK(refusal(family, {{"is_causal", false}}).find("dir/config.json: `is_causal`") == 0);
+    CHECK(refusal(family, {{"is_causal", true}}) == "");
+  }
+}
+
+TEST_CASE(
+    "rotary parameters by kind of layer are refused where a family has one for all, and one "
+    "for all where it has them by kind") {
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+  const Json by_kind = {{"full_attention", yarn},
+                        {"sliding_attention", {{"rope_type", "default"}}}};
+  CHECK(refusal("llama", {{"rope_parameters", by_kind}}).find("`rope_parameters`") !=
+        std::string::npos);
+  for (const std::string family : {"gemma3_text", "olmo3", "gemma4_text"}) {
+    CAPTURE(family);
+    CHECK(refusal(family, {{"rope_parameters", by_kind}}) == "");
+    CHECK(refusal(family, {{"rope_parameters", {{"rope_type", "default"}}}}) == "");
+    CHECK(
+        refusal(family, {{"rope_parameters", yarn}}).find("`rope_parameters`: found `rope_type`") !=
+        std::string::npos);
+    CHECK(refusal(family, {{"rope_scaling", by_kind}}).find("`rope_scaling`") != std::string::npos);
+  }
+}
+
+TEST_CASE("dropout in a config is named, as it is not applied") {
+  const auto said = [](const Json& change) {
+    Json config = small("seed_oss");
+    config.merge_patch(change);
+    return models::unapplied_dropout(HfConfig::parse(config, "dir/config.json"));
+  };
+  CHECK(said(Json::object()) == "");
+  CHECK(said({{"attention_dropout", 0.0}, {"residual_dropout", nullptr}}) == "");
+  const std::string both = said({{"attention_dropout", 0.1}, {"residual_dropout", 0.2}});
+  CHECK(both.find(
+            "dir/config.json: `attention_dropout` 0.1, `residual_dropout` 0.2 is not applied") ==
+        0);
 }
 
 TEST_CASE("an unknown family names the nearest, and how one is added") {
@@ -135,6 +226,19 @@ TEST_CASE("sizes that no model has are refused before memory is taken for them")
       CHECK(said.find(name) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("latent attention's head_dim is that of the rotated part, or not written") {
+  CHECK(refusal("deepseek_v3", {{"head_dim", 64}}) == "");
+  CHECK(refusal("deepseek_v3", {{"head_dim", 4}}).find("`head_dim`: expected 64") !=
+        std::string::npos);
+}
+
+TEST_CASE("a key that is null is false where it says yes or no") {
+  const HfConfig config = HfConfig::parse(
+      {{"model_type", "deepseek_v3"}, {"norm_topk_prob", nullptr}}, "dir/config.json");
+  CHECK(config.boolean("norm_topk_prob", true) == false);
+  CHECK(config.boolean("rope_interleave", true) == true);  // missing
 }
 
 TEST_CASE("latent attention has as many heads of keys as of queries") {
