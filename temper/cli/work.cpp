@@ -15,6 +15,7 @@
 #include "temper/models/device.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
+#include "temper/models/untied_head.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {
@@ -73,6 +74,8 @@ void use_device(const ModelFlags& flags) {
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   use_device(flags);
   auto model = models::load_model(flags.model, flags.kept());
+  if (const std::string untied = models::untied_head(flags.model); !untied.empty())
+    std::cerr << "warning: " << printable(untied) << std::endl;
   // In this order they have the numbers of adapter_of.
   for (const NamedAdapter& named : flags.named) {
     warn_of_other_base(flags.model, named.directory);

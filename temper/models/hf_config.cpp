@@ -7,6 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
 #include "temper/models/directory.h"
+#include "temper/models/untied_head.h"
 
 namespace temper::models {
 
@@ -30,7 +31,13 @@ HfConfig HfConfig::load(const std::string& path) {
   const std::string file = is_directory ? path + "/config.json" : path;
   check<ConfigError>(fs::exists(file, ignored), path,
                      ": not a model directory: it has no config.json", no_model_hint(path));
-  return parse(read_json_file(file, size_t{64} << 20), file);
+  HfConfig config = parse(read_json_file(file, size_t{64} << 20), file);
+  if (untied_head(config, fs::path(file).parent_path().string()).empty()) return config;
+  Json untied = config.json();
+  for (const char* key : kTiedKeys)
+    if (key == kTiedKeys[0] || untied.contains(key)) untied[key] = false;
+  config.json_ = std::make_shared<const Json>(std::move(untied));
+  return config;
 }
 
 HfConfig HfConfig::parse(Json json, std::string where) {

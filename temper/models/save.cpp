@@ -14,6 +14,7 @@
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
 #include "temper/models/tokenizer_files.h"
+#include "temper/models/untied_head.h"
 #include "temper/text/special_tokens.h"
 #include "temper/text/tokenizer.h"
 
@@ -163,8 +164,12 @@ Json written_config(const std::string& path, bool untied) {
       read_json_file(fs::is_directory(path) ? path + "/config.json" : path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
   config.erase("quantization_config");  // the weights that are written are not quantized
-  if (untied) config["tie_word_embeddings"] = false;
-  if (untied && config.contains("tie_embedding")) config["tie_embedding"] = false;  // lfm2
+  for (const char* key : kTiedKeys) {
+    const auto found = source.json().find(key);  // false, too, where the head is another one
+    const bool given = found != source.json().end();
+    if ((given && *found == false) || (untied && (given || key == kTiedKeys[0])))
+      config[key] = false;
+  }
   return config;
 }
 

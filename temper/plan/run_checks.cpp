@@ -60,9 +60,13 @@ bool RunChecks::read_config(bool scalar) {
     shape.policy.shape = shape_of(hf, scalar);
     policy.model = models::make_model(hf);
     policy.model->eos_token_ids = models::eos_ids(config.model.path, hf);
-    return Finding::pass(str(config.model.path, ": ", hf.model_type(), ", ",
-                             counted(shape.policy.shape.parameters()), " parameters"),
-                         {{"parameters", shape.policy.shape.parameters()}});
+    const Json values = {{"parameters", shape.policy.shape.parameters()}};
+    std::string found = str(config.model.path, ": ", hf.model_type(), ", ",
+                            counted(shape.policy.shape.parameters()), " parameters");
+    const std::vector<std::string> warnings = train::model_warnings(config.model.path);
+    for (const std::string& warning : warnings) found += "; " + warning;
+    return warnings.empty() ? Finding::pass(std::move(found), values)
+                            : Finding::warn(std::move(found), values);
   });
   if (has_model && config.train.router_aux_loss)
     list.run("router_aux_loss", [&] {

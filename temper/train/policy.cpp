@@ -6,9 +6,11 @@
 
 #include "temper/base/error.h"
 #include "temper/models/bitsandbytes.h"
+#include "temper/models/config_values.h"
 #include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
+#include "temper/models/untied_head.h"
 #include "temper/text/template_date.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
@@ -218,9 +220,26 @@ ops::Arithmetic arithmetic_of(const RunConfig& config) {
   return ops::Arithmetic::kExact;
 }
 
-Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
+namespace {
+
+void use_model(RunConfig& config) {
   models::use_device(config.device_choice());
   config.model.path = models::resolve_model_path(config.model.path);
+  for (std::string& warning : model_warnings(config.model.path))
+    config.warnings.push_back(std::move(warning));
+}
+
+}  // namespace
+
+std::vector<std::string> model_warnings(const std::string& directory) {
+  std::vector<std::string> warnings{models::untied_head(directory),
+                                    models::unapplied_dropout(models::HfConfig::load(directory))};
+  std::erase(warnings, "");
+  return warnings;
+}
+
+Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
+  use_model(config);
   Policy policy;
   policy.tensor = mesh.tensor;
   policy.by_expert = mesh.by_expert;
@@ -230,8 +249,7 @@ Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
 }
 
 ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh) {
-  models::use_device(config.device_choice());
-  config.model.path = models::resolve_model_path(config.model.path);
+  use_model(config);
   ScalarPolicy policy;
   policy.model = models::load_scalar_model(config.model.path, storage_of(config, mesh),
                                            static_cast<uint64_t>(config.seed));

@@ -54,6 +54,44 @@ rows = next(c for c in r["checks"] if c["name"] == "data.train")["values"]
 assert rows["rows"] == 32 and rows["untrained"] == 4 and rows["tokens"] == sum(20 + i for i in range(32)), rows
 assert sum(r["plan"]["parts"].values()) == r["plan"]["peak_bytes"] > 50e6, r["plan"]' || fail "numbers: $(cat good.json)"
 [ ! -e out ] || fail "check made output_dir"
+
+# Dropout of a config is not applied, and both check and the run say so.
+cp -r model wet
+python3 - <<'P'
+import json
+config = json.load(open("wet/config.json"))
+json.dump(config | {"attention_dropout": 0.25}, open("wet/config.json", "w"))
+P
+check wet.json 0 sft $sft model.path=wet
+has wet.json model warn "\`attention_dropout\` 0.25 is not applied"
+"$temper" sft $sft model.path=wet output_dir=wet_out train.max_steps=1 > wet.log 2>&1 || fail "run: $(cat wet.log)"
+grep -q "warning: .*attention_dropout" wet.log || fail "no word of dropout: $(cat wet.log)"
+
+# So do they of a head that differs from the embeddings to which the config ties it, and the run keeps it.
+cp -r model loose
+python3 - <<'P'
+import json, struct
+raw = open("loose/model.safetensors", "rb").read()
+size = struct.unpack("<Q", raw[:8])[0]
+header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
+tied = header["model.embed_tokens.weight"]
+begin, end = tied["data_offsets"]
+head = struct.pack("<f", 0.5) + data[begin + 4:end]
+header["lm_head.weight"] = tied | {"data_offsets": [len(data), len(data) + len(head)]}
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open("loose/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data + head)
+P
+check loose.json 0 sft $sft model.path=loose
+has loose.json model warn "lm_head.weight differs from the embeddings"
+"$temper" sft $sft model.path=loose output_dir=loose_out train.max_steps=1 > loose.log 2>&1 || fail "run: $(cat loose.log)"
+grep -q "warning: .*keeps its own head" loose.log || fail "no word of the head: $(cat loose.log)"
+grep -q '"tie_word_embeddings": false' loose_out/final/config.json || fail "$(cat loose_out/final/config.json)"
+echo '{"tokens": [3, 4, 5]}' > row.jsonl
+"$temper" score --model loose --input row.jsonl --output scores.jsonl 2> loose.log || fail "score: $(cat loose.log)"
+grep -q "warning: .*keeps its own head" loose.log || fail "score says nothing of the head: $(cat loose.log)"
+"$temper" score --model loose_out/final --input row.jsonl --output scores.jsonl 2> loose.log || fail "score: $(cat loose.log)"
+[ ! -s loose.log ] || fail "what was saved is tied: $(cat loose.log)"
 "$temper" check sft $sft > /dev/full 2> full.log
 [ $? = 1 ] && grep -q "standard output: cannot write" full.log || fail "check on a full disk: $(cat full.log)"
 "$temper" check sft $sft > table.txt || fail "the table"
