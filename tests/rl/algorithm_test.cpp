@@ -1,10 +1,8 @@
 // Algorithms: their table, credit and shaping.
 #include "temper/rl/algorithms/algorithm.h"
 
-#include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -70,34 +68,6 @@ TEST_CASE("equal rewards give advantages of exactly 0") {
     make(name)->assign(group);
     CHECK(advantages(group) == std::vector<float>(7, 0.0F));
   }
-}
-
-TEST_CASE("clip_fraction counts the tokens whose ratio the loss does not follow") {
-  // Ratios of 6 and 0.5, each with a positive and a negative advantage, and one within all bounds.
-  const std::vector<float> ratios{6, 6, 0.5F, 0.5F, 1}, advantages{1, -1, 1, -1, 1};
-  rl::TokenBatch b;
-  b.old_logp_M = at::zeros({5});
-  b.logp_M = at::log(at::tensor(ratios)).requires_grad_();
-  b.advantage_M = at::tensor(advantages);
-  b.entropy_M = at::zeros({5});
-  b.weight_M = at::full({5}, 0.2F);
-  b.cu_length_C1 = {0, 5};
-  b.update_tokens = 5;
-  const auto clipped = [&](const std::string& name, double dual_clip) {
-    const auto algorithm = make(name);
-    rl::GroupKeys& keys = rl::group_keys(*algorithm);
-    keys.beta = 0;
-    keys.dual_clip = dual_clip;
-    const train::Loss loss = algorithm->loss(b);
-    const auto mean = std::find_if(loss.means.begin(), loss.means.end(),
-                                   [](const auto& m) { return m.name == "clip_fraction"; });
-    REQUIRE(mean != loss.means.end());
-    return mean->sum / mean->count;
-  };
-  CHECK(clipped("grpo", 0) == doctest::Approx(2.0 / 5));  // 6 with A > 0, 0.5 with A < 0
-  CHECK(clipped("grpo", 3) == doctest::Approx(3.0 / 5));  // and 6 with A < 0
-  CHECK(clipped("grpo", 7) == doctest::Approx(2.0 / 5));
-  CHECK(clipped("cispo", 0) == doctest::Approx(2.0 / 5));  // 6, above 1 + 4, with either sign
 }
 
 TEST_CASE("credit is the paper's") {

@@ -24,9 +24,10 @@ class Cispo final : public GroupAlgorithm {
   train::Loss loss(const TokenBatch& b) const override {
     const at::Tensor ratio_M = keys.ratio(b).detach();
     const at::Tensor clipped_M = at::clamp(ratio_M, 1 - keys.epsilon_low, 1 + keys.epsilon_high);
-    // The weight is clipped whatever the sign of the advantage.
-    return keys.loss_of(-clipped_M * b.advantage_M * b.logp_M, ratio_M.ne(clipped_M).to(at::kFloat),
-                        b, keys.beta);
+    return keys.loss_of(
+        -clipped_M * b.advantage_M * b.logp_M,
+        outside_trust_region(ratio_M, b.advantage_M, keys.epsilon_low, keys.epsilon_high), b,
+        keys.beta);
   }
 };
 

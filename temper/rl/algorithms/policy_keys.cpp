@@ -38,10 +38,9 @@ train::Loss PolicyKeys::loss_of(const at::Tensor& loss_M, const at::Tensor& outs
 
 train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b,
                                      double kl_weight) const {
-  return loss_of(
-      clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip),
-      outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high, dual_clip),
-      b, kl_weight);
+  return loss_of(clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip),
+                 outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high),
+                 b, kl_weight);
 }
 
 std::vector<double> PolicyKeys::token_kl(const Segment& segment) const {

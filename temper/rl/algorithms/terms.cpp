@@ -38,12 +38,10 @@ at::Tensor direct_reward(const TokenBatch& b, double beta) {
 }
 
 at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
-                                double low, double high, double dual_clip) {
-  at::Tensor outside_M = at::logical_or(at::logical_and(ratio_M > 1 + high, advantage_M > 0),
-                                        at::logical_and(ratio_M < 1 - low, advantage_M < 0));
-  if (dual_clip > 0)
-    outside_M = at::logical_or(outside_M, at::logical_and(ratio_M > dual_clip, advantage_M < 0));
-  return outside_M.to(at::kFloat);
+                                double low, double high) {
+  return at::logical_or(at::logical_and(ratio_M > 1 + high, advantage_M > 0),
+                        at::logical_and(ratio_M < 1 - low, advantage_M < 0))
+      .to(at::kFloat);
 }
 
 at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor& ref_logp_M) {

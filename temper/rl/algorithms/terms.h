@@ -50,10 +50,9 @@ at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advant
 // -(A logp - β/2 (logp - old)²) (DRO, Richemond et al., arXiv 2405.19107, section 3, with the
 // square of each token's log-ratio in place of the completion's).
 at::Tensor direct_reward(const TokenBatch& b, double beta);
-// 1 where ρ > 1 + high and A > 0, or ρ < 1 - low and A < 0; with a dual_clip above 0 also where
-// ρ > dual_clip and A < 0: where clipped_surrogate() does not follow ρ.
+// 1 where ρ > 1 + high and A > 0, or ρ < 1 - low and A < 0.
 at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
-                                double low, double high, double dual_clip = 0);
+                                double low, double high);
 
 // Estimators of KL(π_θ ‖ π_ref) from samples of π_θ (Schulman, "Approximating KL divergence",
 // 2020), d = ref - logp: k1 = -d, k2 = d²/2, k3 = exp(d) - d - 1.
