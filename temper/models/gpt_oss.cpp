@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
@@ -18,7 +19,7 @@ namespace temper::models {
 namespace {
 
 // transformers' where the config names none.
-HfConfig with_usual_yarn(const HfConfig& config) {
+HfConfig with_gpt_oss_yarn(const HfConfig& config) {
   return filled(config, "rope_parameters",
                 {{"rope_type", "yarn"},
                  {"factor", 32},
@@ -41,7 +42,7 @@ DecoderConfig gpt_oss_config(const HfConfig& config) {
   c.activation = ops::Activation::kSilu;  // whatever hidden_act says
   c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 128),
                         [](int64_t layer) { return layer % 2 == 0; });
-  c.rotary = with_usual_yarn(config).rotary(150000, c.max_position_embeddings);
+  c.rotary = with_gpt_oss_yarn(config).rotary(150000, c.max_position_embeddings);
   SparseConfig sparse{.router = read_router(config, 128, 4),
                       .width = c.intermediate_size,
                       .layers = {},

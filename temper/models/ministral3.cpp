@@ -14,7 +14,7 @@ namespace temper::models {
 namespace {
 
 // transformers' where config.json has no rope_parameters.
-HfConfig with_usual_yarn(const HfConfig& config) {
+HfConfig with_ministral_yarn(const HfConfig& config) {
   return filled(config, "rope_parameters",
                 {{"rope_type", "yarn"},
                  {"rope_theta", 1000000},
@@ -36,7 +36,7 @@ DecoderConfig ministral3_config(const HfConfig& config) {
                            .max_position_embeddings = 262144,
                            .norm_eps = 1e-5});
   c.window.assign(c.window.size(), window_or_none(config, 0));
-  const HfConfig all = with_usual_yarn(config);
+  const HfConfig all = with_ministral_yarn(config);
   c.rotary = all.rotary(10000, c.max_position_embeddings);
   const HfConfig rope = *all.rope_section();
   c.rotary.query_scale_beta = rope.number("llama_4_scaling_beta", 0);
