@@ -38,6 +38,7 @@ constexpr KeySynonym kSynonyms[] = {
     {"additional_target", "adapter.modules_to_save", ""},
     {"adv_estimator", "rl.algorithm", ""},
     {"algorithm.gamma", "ppo.gamma", ""},
+    {"apply_chat_template", "data.prompts_as", "write data.prompts_as: user"},
     {"apply_lora_to_mlp", "adapter.target_modules", ""},
     {"assistant_only_loss", "data.train_on", "write data.train_on: assistant",
      "write data.train_on: all"},

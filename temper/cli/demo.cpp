@@ -189,8 +189,8 @@ int Demo::run() {
   train::run_sft(sft, host);
   const auto [warmed, halfway] = accuracy(warm + "/final", task.test);
   std::cout << "accuracy " << percent(warmed)
-            << "\nGRPO: 1 for a right sum, 0 for a wrong one; a sum has three digits and "
-               "begins with its last one, as carrying goes: \"23+22=\" -> \"540\" is right"
+            << "\nGRPO: reward 1 for a right sum, else 0; a sum is three digits in reverse order: "
+               "\"23+22=\" -> \"540\" is right"
             << std::endl;
   rl::RlConfig grpo;
   grpo.output_dir = run;

@@ -35,7 +35,8 @@ class Export : public Command {
   models::Storage merged_into() const;
   template <class Head>
   void print_drift(const Probe& merged) const;
-  void check_probe(const Probe& before, const Probe& after) const;
+  template <class Head>
+  void check_probe(const Probe& before, const Probe& after, const char* then) const;
 
   std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
   std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
@@ -135,12 +136,14 @@ void Export::print_drift(const Probe& merged) const {
 }
 
 // What is merged and written as it is computed with gives the same numbers.
-void Export::check_probe(const Probe& before, const Probe& after) const {
+template <class Head>
+void Export::check_probe(const Probe& before, const Probe& after, const char* then) const {
   if (dtype != "float32" || !storage.empty()) return;
-  check(are_of_one_model(before, after), output, ": a probe of the exported model is up to ",
-        largest_difference(before, after), " away from that of ", model_dir,
-        adapter.empty() ? "" : " with the adapter " + adapter, ", expected at most ", kSameModel,
-        "; it is another model, and has no config.json; please report this");
+  check(are_of_one_model(before, after), output, ": the ", Head::kNumbers,
+        " of the exported model differ from those of ", model_dir,
+        adapter.empty() ? "" : " with the adapter " + adapter, " by up to ",
+        largest_difference(before, after), ", expected at most ", kSameModel,
+        "; please report this", then);
 }
 
 // The directories of a path, made where they are not there. Of those that were made the empty ones
@@ -180,7 +183,7 @@ void Export::run_hf(at::ScalarType type) const {
   source.model.reset();
   const Probe after = Head::numbers(*Head::load(output, "", {}).model);
   try {
-    check_probe(before, after);
+    check_probe<Head>(before, after, "; its config.json was removed, so that nothing loads it");
   } catch (const RunError&) {
     std::filesystem::remove(output + "/config.json");  // it is no model
     throw;
@@ -208,7 +211,7 @@ void Export::run_gguf(at::ScalarType type) const {
   if (!adapter.empty()) {
     merged = models::stream_merged(model_dir, *source.weights, untied);
     const Probe after = VocabularyHead::numbers(*merged.model);
-    check_probe(before, after);
+    check_probe<VocabularyHead>(before, after, "");
     probed = str("; log-probabilities of a probe differ from those before merging by at most ",
                  largest_difference(before, after));
   }

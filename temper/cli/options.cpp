@@ -362,7 +362,7 @@ CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
 void InputFlags::add_prompts_as(CLI::App& app) {
   app.add_option_function<std::string>(
          "--prompts-as", [this](const std::string& how) { prompts_as_user = how == "user"; },
-         "what a text prompt is, as data.prompts_as: text (default), or a message of the user")
+         "how a text prompt is read (data.prompts_as): text (default), or user, a user message")
       ->check(CLI::IsMember({"text", "user"}));
 }
 

@@ -226,8 +226,8 @@ class Serve : public Command {
            "maximum number of requests at once, waiting ones included; more are answered 429")
         ->check(CLI::Range(int64_t{1}, int64_t{4096}));
     app.add_option("--max-requests-per-address", most_requests_of_address_,
-                   "maximum number of these that one IP address may have, for example a proxy's; "
-                   "0: three quarters")
+                   "maximum number of requests at once from one IP address; 0: three quarters of "
+                   "--max-requests; raise it behind a proxy")
         ->check(CLI::Range(int64_t{0}, int64_t{4096}));
     app.add_option(
            "--max-batch", engine_.max_batch,

@@ -88,11 +88,11 @@ void DataSection::fields(Fields& f) {
         "format of conversations; auto: messages, ShareGPT or Alpaca, detected from the row's "
         "fields");
   f.add("prompts_as", prompts_as,
-        "what a text prompt is, where the model has a chat template; text: text that the template "
-        "does not see; user: a message of the user, which the assistant answers");
+        "how a text prompt is read; text: as plain text, without the chat template; user: as the "
+        "content of a user message (a text completion is the assistant's answer)");
   f.add("control_tokens", control_tokens,
-        "what a row's text that spells a control token of the tokenizer is; parse: that token; "
-        "text: text");
+        "how text in rows that spells a special token (<|im_end|>) is tokenized; parse: as that "
+        "token; text: as ordinary text");
   f.add("system_prompt", system_prompt, "system message added to conversations without one");
   f.add("chat_template", chat_template,
         "file of a chat template to use instead of the model directory's");

@@ -22,8 +22,8 @@ void rename_columns(Json& row, const std::map<std::string, std::string>& columns
   const Json original = columns.empty() ? Json() : row;  // so that two fields can change places
   for (const auto& [name, in_file] : columns) {
     const Json* const value = find_field(original, in_file);
-    check<DataError>(value != nullptr, where, ": data.columns takes `", name, "` from `", in_file,
-                     "`, and the row has ", field_names(original));
+    check<DataError>(value != nullptr, where, ": data.columns maps `", name, "` to `", in_file,
+                     "`, which the row does not have; found ", field_names(original));
     row[name] = *value;
   }
   // Tables hold a conversation as text.

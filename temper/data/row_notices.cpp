@@ -28,7 +28,7 @@ void merge(RowNotices::Kind& kind, const RowNotices::Kind& other) {
   kind.rows += other.rows;
 }
 
-// The first control token that a string within the value spells.
+// The first special token that a string within the value spells.
 std::optional<int32_t> control_token_in(const Tokenizer& tokenizer, const Json& value) {
   if (value.is_string()) return tokenizer.control_token_in(value.get_ref<const std::string&>());
   if (value.is_structured())
@@ -110,22 +110,21 @@ std::string RowNotices::about_text_messages() const {
 
 std::string RowNotices::about_text_prompts() const {
   if (text_prompts.rows == 0) return {};
-  return str(
-      rows_text(text_prompts.rows, "has", "have"),
-      " a text prompt, which is read without the model's chat template, in which chats will "
-      "ask (the first is ",
-      text_prompts.where,
-      "); data.prompts_as: user makes the prompt a message of the user and what completes it "
-      "the assistant's, and so does `temper data convert --to messages`");
+  return str(rows_text(text_prompts.rows, "has", "have"),
+             " a text prompt (first: ", text_prompts.where,
+             "), which is read without the model's chat template, so the model does not learn to "
+             "answer in a chat; data.prompts_as: user makes it a user message, and so does "
+             "`temper data convert --to messages`");
 }
 
 std::string RowNotices::about_control_tokens(ControlTokens how) const {
   if (control_tokens.rows == 0) return {};
-  return str(rows_text(control_tokens.rows, "spells", "spell"), " a control token (the first, ",
-             control_tokens.where, ", `", control_tokens.what, "`), ",
+  return str(rows_text(control_tokens.rows, "contains", "contain"),
+             " the text of a special token (first: ", control_tokens.where, ", `",
+             control_tokens.what, "`), tokenized as ",
              how == ControlTokens::kText
-                 ? "which is read as text"
-                 : "which is read as that token; data.control_tokens: text reads it as text");
+                 ? "ordinary text"
+                 : "that token; data.control_tokens: text tokenizes it as ordinary text");
 }
 
 std::string RowNotices::about_tools() const {
@@ -139,8 +138,8 @@ std::string RowNotices::about_tools() const {
         str(found.empty() ? "" : " and ", "the `tool_calls` of ",
             rows_text(unwritten_calls.rows, "(", "("), "the first is ", unwritten_calls.where, ")");
   return "the chat template leaves out " + found +
-         (unwritten_calls.rows > 0 ? ": a turn of calls alone is trained as an empty one" : "") +
-         "; expected a template that writes them: data.chat_template names one";
+         (unwritten_calls.rows > 0 ? ": turns with calls alone are trained as empty turns" : "") +
+         "; set data.chat_template to a template that writes them";
 }
 
 }  // namespace temper::data

@@ -170,7 +170,8 @@ std::vector<bool> RowSet::held_out_rows(const HeldOut& held_out) const {
 }
 
 void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
-  check<DataError>(size_ >= 2, path_, ": one row cannot be shared between training and evaluation");
+  check<DataError>(size_ >= 2, path_,
+                   ": found one row; data.validation_fraction needs at least two");
   const std::vector<bool> held = held_out_rows(held_out);
   for (int64_t row = 0; row < size_; ++row)
     if (held[static_cast<size_t>(row)] == only_held_out) chosen_.push_back(row);
@@ -178,7 +179,8 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
   check<DataError>(size_ > 0, path_,
                    only_held_out ? ": no row is held out" : ": no row is left to train on",
                    ", as all of them have the same ", held_out.by_line ? "text" : "prompt",
-                   "; data.validation_fraction needs rows of at least two");
+                   "; data.validation_fraction needs rows with at least two different ",
+                   held_out.by_line ? "texts" : "prompts");
 }
 
 void RowSet::balance(const RowBalance& how) {

@@ -92,8 +92,8 @@ void check_size(const Spec& spec) {
   if (spec.kind == Spec::Kind::kJsonSchema) return;
   const int64_t repeats = num_large_repeats(spec.text);
   check<ConfigError>(repeats <= kMostRepeats, spec.where, ": found ", repeats,
-                     " repetitions {32} and above, expected at most ", kMostRepeats,
-                     "; more take minutes to compile");
+                     " repetitions with a bound of 32 or more, as in {32}; expected at most ",
+                     kMostRepeats, "; more take minutes to compile");
 }
 
 bool available() { return xgrammar_plugin().compiler && xgrammar_plugin().tags; }

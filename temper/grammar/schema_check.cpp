@@ -65,13 +65,13 @@ class Checker {
   void visit_name_pattern(const std::string& name, const std::string& place);
   void add_literal(size_t bytes, const std::string& place) {
     limit(literal_bytes_ += static_cast<int64_t>(bytes), SchemaLimits::kLiteralBytes,
-          "bytes of `const`, `enum` and names of properties in all", place);
+          "bytes of `const`, `enum` and names of properties in total", place);
   }
   void add_pattern(const std::string& pattern, const std::string& place) {
     limit(pattern_bytes_ += std::ssize(pattern), SchemaLimits::kPatternBytes, "bytes of patterns",
           place);
     limit(repeats_ += num_large_repeats(pattern), kMostRepeats,
-          "repetitions {32} and above in patterns", place);
+          "repetitions with a bound of 32 or more, as in {32}, in patterns", place);
   }
   std::string in_json(const std::string& pattern, const std::string& place) const {
     return json_pattern(pattern, printable(where_ + ": at " + place));
@@ -133,7 +133,7 @@ void Checker::visit_whole(const Json& schema, const std::string& whole, const st
     wrong("`", whole, "` at ", place, ": found ", quote(value), ", expected a list, not empty");
   if (whole == "enum") {
     enum_values_ += static_cast<int64_t>(value.size());
-    limit(enum_values_, SchemaLimits::kEnumValues, "values of `enum` in all", place);
+    limit(enum_values_, SchemaLimits::kEnumValues, "values of `enum` in total", place);
     for (const Json& one : value) add_literal(dump_json(one).size(), place);
     return;
   }
@@ -204,7 +204,8 @@ void Checker::check_counts(const Json& schema, const std::string& place) {
       wrong("too large: `", key, "` at ", place, " is ", quote(*count), ", expected at most ",
             SchemaLimits::kCount);
     if (*count > SchemaLimits::kSmallCount)
-      limit(++large_counts_, SchemaLimits::kLargeCounts, "counts above 1024 in all", place);
+      limit(++large_counts_, SchemaLimits::kLargeCounts,
+            "values of minLength, maxItems and the like above 1024", place);
   }
 }
 
@@ -223,7 +224,7 @@ void Checker::visit_object(const Json& schema, const std::string& place, int64_t
     if (!map->is_object())
       wrong("`", key, "` at ", place, ": found ", quote(*map), ", expected an object of schemas");
     properties_ += static_cast<int64_t>(map->size());
-    limit(properties_, SchemaLimits::kProperties, "properties in all", place);
+    limit(properties_, SchemaLimits::kProperties, "properties in total", place);
     bool confusable = false;
     for (const auto& [name, value] : map->items()) {
       if (key == std::string_view("properties")) add_literal(name.size() * copies, place);

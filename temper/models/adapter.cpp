@@ -110,11 +110,11 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
             const std::vector<LoraSize>& sizes) {
   check_all_experts(model, targets);
   for (const Target& t : targets)
-    check<ConfigError>(!is_of_mixture(t) || !config.dora, "`", t.path,
-                       "`: an adapter of a mixture's ", t.is_router ? "router" : "experts",
-                       " has no magnitudes (DoRA), as in PEFT; leave it away, or ",
-                       t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
-                       " out of adapter.target_modules");
+    check<ConfigError>(
+        !is_of_mixture(t) || !config.dora, "`", t.path, "`: DoRA is not supported on a mixture's ",
+        t.is_router ? "router" : "experts", "; set adapter.use_dora: false, or leave ",
+        t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+        " out of adapter.target_modules");
   for (const Target& t : targets) check_head(t, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   for (size_t i = 0; i < targets.size(); ++i) {
@@ -227,8 +227,8 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
   for (const Target& t : targets) {
     check<ConfigError>(!is_of_mixture(t) || config.dropout == 0, "`", t.path,
-                       "`: an adapter of a mixture's ", t.is_router ? "router" : "experts",
-                       " has no dropout, as in PEFT; set adapter.dropout: 0, or leave ",
+                       "`: dropout is not supported on a mixture's ",
+                       t.is_router ? "router" : "experts", "; set adapter.dropout: 0, or leave ",
                        t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
                        " out of adapter.target_modules");
     if (is_head(t)) check_head_trains(t, whole, config.dropout);

@@ -188,8 +188,8 @@ void check_saved_modules(const AdapterConfig& config, const std::vector<std::str
     const bool by_embedding = config.lora.tied && module == "lm_head" && has("embed_tokens");
     check<ConfigError>(has(module) || by_embedding, directory, kFile, ": `modules_to_save` names ",
                        module,
-                       ", and the adapter's weights hold no tensor of it; the directory is not "
-                       "whole");
+                       ", but the adapter's weights have no tensor for it; the directory is "
+                       "incomplete");
   }
 }
 

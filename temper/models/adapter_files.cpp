@@ -139,8 +139,8 @@ void check_all_taken(const TensorMap& tensors, const std::string& directory) {
   if (tensors.empty()) return;
   for (const auto& [name, view] : tensors)
     check<ConfigError>(name.find(".lora_embedding_") == name.npos, directory, ": ", name,
-                       ": `target_modules` names an embedding, which has no adapter here; merge "
-                       "the adapter with PEFT's merge_and_unload");
+                       ": LoRA on embeddings is not supported (`target_modules`); merge the "
+                       "adapter with PEFT's merge_and_unload");
   const auto whole = std::find_if(tensors.begin(), tensors.end(), [](const auto& tensor) {
     return tensor.first.find(".lora_") == std::string::npos;
   });

@@ -165,8 +165,8 @@ void join_gate_and_up(AdapterConfig& config, const std::vector<std::string>& nam
       for (const std::string& name : names) {
         if (!expert_name(name)) continue;
         const std::string path = name.substr(0, name.find(".lora_"));
-        check<ConfigError>(!table.find(path), table.where(), ": names the single expert ", path,
-                           "; experts of one `r` and `lora_alpha` are supported");
+        check<ConfigError>(!table.find(path), table.where(), " has an entry for the single expert ",
+                           path, "; expected one rank and alpha for all experts of a layer");
       }
     }
   });

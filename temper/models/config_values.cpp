@@ -23,7 +23,7 @@ double number_above(const HfConfig& config, std::string_view key, double least, 
 double number_from(const HfConfig& config, std::string_view key, double least, double fallback) {
   const double value = config.number(key, fallback);
   if (!(value >= least))
-    config.fail(key, str("found ", value, ", expected a number from ", least, " on"));
+    config.fail(key, str("found ", value, ", expected a number of at least ", least));
   return value;
 }
 
@@ -51,9 +51,10 @@ std::string unapplied_dropout(const HfConfig& config) {
     if (const double share = config.number(key, 0); share > 0)
       found += str(found.empty() ? "" : ", ", "`", key, "` ", share);
   if (found.empty()) return "";
-  return str(config.where(), ": ", found,
-             " is not applied: the model trains without dropout (adapter.dropout is that of "
-             "adapters)");
+  return str(
+      config.where(), ": ", found,
+      " is not applied: the model trains without dropout (adapter.dropout applies to adapters "
+      "only)");
 }
 
 }  // namespace temper::models

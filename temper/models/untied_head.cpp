@@ -58,7 +58,7 @@ std::string untied_head(const HfConfig& config, const std::string& directory) {
   return str(config.where(),
              ": `tie_word_embeddings` is true, by default where the key is missing, and the "
              "weights' lm_head.weight differs from the embeddings: the model keeps its own head; "
-             "`tie_word_embeddings: false` says so");
+             "set `tie_word_embeddings: false` to confirm this");
 }
 
 std::string untied_head(const std::string& directory) {

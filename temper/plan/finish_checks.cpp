@@ -150,7 +150,7 @@ Finding RunChecks::output_dir() const {
                      {{"state", "new"}})
                : Finding::pass(directory + " is new", {{"state", "new"}});
   if (config.resume == "never")
-    return Finding::warn(directory + " holds a run, whose files resume: never moves to " +
+    return Finding::warn(directory + " holds an earlier run; resume: never moves its files to " +
                              train::free_name_beside(directory, "old"),
                          {{"state", "new"}});
   // The run goes on from the newest whole one.

@@ -112,8 +112,8 @@ void CommandReward::check_lives(const Worker::Answer& answer, const Sample& samp
   for (const std::string& word : section_.command) command += (command.empty() ? "" : " ") + word;
   throw RunError(str("the reward ", section_.label(), " (`", command, "`) was started ",
                      starts ? starts_ : deaths_, " times and died each time",
-                     starts ? " before it had read a question: it " : " without an answer: it ",
-                     one_line(answer.text), "; repair it, and the same command goes on"));
+                     starts ? " before it read a request: it " : " without an answer: it ",
+                     one_line(answer.text), "; fix it; the same command resumes the run"));
 }
 
 // Until a worker can move bytes or has to be looked at.

@@ -56,7 +56,9 @@ void RewardSection::fields(Fields& f) {
         "a built-in reward under another name, as in {name: steps, reward: regex, pattern: Step}");
   // 1e6 times the largest reward, 1e30, is a float32 still.
   f.add("weight", weight, "weight of this reward in the sum", between(-1e6, 1e6));
-  f.add("field", field, "the row's field that gsm8k, math and exact compare with");
+  f.add("field", field,
+        "the row's field that gsm8k, math and exact compare with, or a path, as in "
+        "reward_model.ground_truth");
   f.add("pattern", pattern, "the regular expression that regex searches for");
   f.add("command", command,
         "a program and its arguments: reads a row of JSON per line, answers each with a number");

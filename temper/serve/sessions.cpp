@@ -16,6 +16,13 @@ namespace {
 
 constexpr const char *kSessions = " sessions", *kTokens = " tokens in the sessions";
 
+void check_limit(int64_t found, int64_t most, const char* of, const char* what) {
+  if (found > most)
+    throw Refusal(429, temper::str("found ", found, what, of, ", expected at most ", most,
+                                   what == kSessions ? " (--max-sessions)" : "",
+                                   "; DELETE /v1/sessions/NAME forgets a session"));
+}
+
 }  // namespace
 
 std::shared_ptr<Session> Sessions::open(const std::string& name, SessionRules rules) {
@@ -67,11 +74,8 @@ void Sessions::check_share(size_t owner, const std::string& address, bool opens)
     of_address += same;
     tokens_of_address += same ? its : 0;
   }
-  const auto check_limit = [&](int64_t found, int64_t most, const char* of, const char* what) {
-    if (found + (opens && what == kSessions) > most)
-      throw Refusal(429, temper::str("there are ", found, what, of, ", of at most ", most,
-                                     " (--max-sessions); DELETE /v1/sessions/NAME forgets one"));
-  };
+  sessions += opens;  // with the one that it opens
+  of_address += opens;
   const char* const of_owner = limits_.owners > 1 ? " of this API key" : "";
   const int64_t most = std::max<int64_t>(limits_.sessions / limits_.owners, 1),
                 most_tokens = limits_.tokens / limits_.owners;

@@ -123,9 +123,10 @@ double TrainedAdapter::step(const AdamFields& fields) {
     if (g.defined()) defined.push_back(g);
   const double norm =
       defined.empty() ? 0 : std::sqrt(ops::backend_of(defined[0]).sum_of_squares(defined));
-  check<DataError>(std::isfinite(norm),
-                   "the gradients are not finite; the step was not made, and the gradients are "
-                   "gone. Expected a smaller learning rate, weights or advantages");
+  check<DataError>(
+      std::isfinite(norm),
+      "the gradients are not finite; the step was skipped and the gradients discarded; "
+      "use a smaller learning rate, weights or advantages");
   const bool clips = fields.grad_clip_norm > 0;
   const double scale = clips ? std::min(1.0, fields.grad_clip_norm / (norm + 1e-6)) : 1;
   const double t = static_cast<double>(++steps_);

@@ -157,8 +157,8 @@ void Service::run_job(const ModelPointer& model) {
 void Service::check_room(const Model& model, int64_t seq, int64_t bytes) const {
   const bool is_next = model.jobs.is_next(seq);  // those that came before wait for it
   if (model.jobs.waiting() >= options_.most_waiting && !is_next)
-    throw serve::Refusal(429, str("too many requests: ", model.jobs.waiting(),
-                                  " of the model wait, the most that it may have; retry later"));
+    throw serve::Refusal(429, str("too many requests: found ", model.jobs.waiting(),
+                                  " waiting requests of this model, the maximum; retry later"));
   if (bytes == 0) return;
   Share waiting;
   for (const auto& [id, one] : models_)

@@ -257,7 +257,8 @@ void validate_train(const RunConfig& c) {
   const auto check_metric = [&](const char* key, const std::optional<std::string>& metric) {
     if (!metric || metric->starts_with("eval/")) return;
     const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
-    c.require(false, key, "found ", *metric, ", expected a metric of evaluations, as eval/", meant);
+    c.require(false, key, "found ", *metric, ", expected an evaluation metric, such as eval/",
+              meant);
   };
   check_metric("train.early_stopping.metric", t.early_stopping.metric);
   check_metric("train.keep_best.metric", t.keep_best.metric);

@@ -69,7 +69,7 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
                      " is on lm_head too, where there is no dropout; set adapter.dropout: 0");
   config.require(found.dropout == 0 || !models::adapts_mixture(model), "adapter.dropout",
                  "the adapter " + *written.path +
-                     " is on a mixture's routers or experts too, which drop nothing; set "
+                     " is also on a mixture's routers or experts, where there is no dropout; set "
                      "adapter.dropout: 0");
   model.visit({.linear = [&](const std::string&, nn::Linear& layer) {
     if (layer.lora()) layer.lora()->dropout = found.dropout;

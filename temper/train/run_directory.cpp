@@ -124,11 +124,10 @@ std::vector<std::string> RunDirectory::candidates() const {
 // would be gone on from without a word.
 void RunDirectory::check_same_run(const std::string& checkpoint, const std::string& run_id) const {
   const std::string its = Checkpoints::run_of(checkpoint);
-  check<ConfigError>(
-      its.empty() || run_id.empty() || its == run_id, config_.where("output_dir"), ": ", checkpoint,
-      " is of another run: its state.json has the run ", its, ", and that of ", path(), " is ",
-      run_id, " (", path(),
-      "/.lock); move it away, or name it to go on from it all the same: ", "resume=", checkpoint);
+  check<ConfigError>(its.empty() || run_id.empty() || its == run_id, config_.where("output_dir"),
+                     ": ", checkpoint, " belongs to another run: found run ", its,
+                     " in its state.json, expected ", run_id, " (", path(),
+                     "/.lock); move it away, or resume from it with resume=", checkpoint);
 }
 
 // A run that goes on from a checkpoint elsewhere, which is named, is a run of its own.

@@ -483,7 +483,7 @@ TEST_CASE("a text prompt may be a message of the user, and what completes it the
         std::string::npos);
 }
 
-TEST_CASE("control tokens that rows spell are text where data.control_tokens says so") {
+TEST_CASE("special tokens that rows spell are text where data.control_tokens says so") {
   SftFormat format = format_with("chatml");
   format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>\n{% endfor %}"
@@ -558,6 +558,6 @@ TEST_CASE("columns name fields of objects by their path") {
   CHECK(row_in(format, row).segments[0].tokens ==
         row_in(plain, {{"prompt", "2+2"}, {"completion", "4"}}).segments[0].tokens);
   format.columns = {{"prompt", "extra.answer"}};
-  CHECK(error_of(format, row).find("data.columns takes `prompt` from `extra.answer`") !=
+  CHECK(error_of(format, row).find("data.columns maps `prompt` to `extra.answer`") !=
         std::string::npos);
 }

@@ -59,13 +59,13 @@ printf '%s\n' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' '{"prompt": 
 grep -qF 'odd\x1b]0;t\x07\n.jsonl:2 equals' odd.txt && grep -qF 'a\x1b[2Jb' odd.txt && ! LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' odd.txt ||
   fail "control characters: $(cat -v odd.txt)"
 
-# Text prompts of a model with a chat template, control tokens that rows spell, and tools that the template leaves out:
+# Text prompts of a model with a chat template, special tokens that rows spell, and tools that the template leaves out:
 # check says so, and so does the run; data.prompts_as: user reads the prompts as the user's messages.
-check text.json data.train=rows.jsonl train.max_steps=2 && has text.json data.prompts_as warn '12 rows have a text prompt, which is read without the model'
+check text.json data.train=rows.jsonl train.max_steps=2 && has text.json data.prompts_as warn '12 rows have a text prompt (first: rows.jsonl:1), which is read without the model'
 check user.json data.train=rows.jsonl data.prompts_as=user
 ! grep -q '"data.prompts_as"' user.json || fail "data.prompts_as: user: $(cat user.json)"
-has twice.json data.control_tokens warn '1 row spells a control token (the first, twice.jsonl:1, `<|end|>`), which is read as that token'
-check quoted.json data.train=twice.jsonl data.control_tokens=text && has quoted.json data.control_tokens pass 'which is read as text'
+has twice.json data.control_tokens warn '1 row contains the text of a special token (first: twice.jsonl:1, `<|end|>`), tokenized as that token'
+check quoted.json data.train=twice.jsonl data.control_tokens=text && has quoted.json data.control_tokens pass 'tokenized as ordinary text'
 has quoted.json bos pass 'every row begins with `<|end|>`, once'
 "$temper" tokenize --model model --input rows.jsonl --prompts-as user --output user.jsonl 2> err && "$temper" data convert rows.jsonl --to messages --output converted.jsonl > log 2>&1 &&
   "$temper" tokenize --model model --input converted.jsonl --output converted.ids.jsonl 2> err || fail "prompts as messages: $(cat err log)"
@@ -86,7 +86,7 @@ echo '{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}{% 
 echo '{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' > calls.jinja
 "$temper" check sft model.path=model output_dir=out data.train=tools.jsonl data.chat_template=plain.jinja --json > tools.json 2> err
 [ $? = 2 ] || fail "tools that are left out: $(cat tools.json err)"
-has tools.json tools fail 'leaves out the `tools` of 4 rows (the first is tools.jsonl:1) and the `tool_calls` of 4 rows (the first is tools.jsonl:1): a turn of calls alone'
+has tools.json tools fail 'leaves out the `tools` of 4 rows (the first is tools.jsonl:1) and the `tool_calls` of 4 rows (the first is tools.jsonl:1): turns with calls alone'
 check calls.json data.train=tools.jsonl data.chat_template=calls.jinja
 ! grep -q '"tools"' calls.json || fail "tools that are written: $(cat calls.json)"
 said() {  # WARNING ARGUMENT...: what a run prints
@@ -95,7 +95,7 @@ said() {  # WARNING ARGUMENT...: what a run prints
   grep -qF -- "$warning" log || fail "not said: \"$warning\": $(cat log)"
 }
 said 'the chat template leaves out the `tools` of 4 rows' data.train=tools.jsonl data.chat_template=plain.jinja
-said '1 row spells a control token' data.train=twice.jsonl
+said '1 row contains the text of a special token' data.train=twice.jsonl
 said '12 rows have a text prompt' data.train=rows.jsonl
 ! grep -q 'temper chat' log && grep -q 'temper generate' log || fail "a chat is suggested that was not trained: $(tail -5 log)"
 said 'temper chat' data.train=rows.jsonl data.prompts_as=user

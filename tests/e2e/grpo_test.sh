@@ -85,7 +85,7 @@ for ranks in 1 2; do
 done
 # A program that dies whenever it is started ends the run at once, whatever on_failure says.
 status=0; "$temper" grpo run.yaml output_dir=dead 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"], on_failure: drop}]' > err 2>&1 || status=$?
-[ $status = 1 ] && grep -q "the reward sh (.sh -c echo why >&2; exit 7.) was started 5 times and died each time before it had read a question: it exited with status 7: why" err || fail "a dead reward: $status $(cat err)"
+[ $status = 1 ] && grep -q "the reward sh (.sh -c echo why >&2; exit 7.) was started 5 times and died each time before it read a request: it exited with status 7: why" err || fail "a dead reward: $status $(cat err)"
 [ ! -s dead/metrics.jsonl ] || fail "a step without rewards"
 "$temper" grpo run.yaml output_dir=none-2 'rewards=[{name: sh, command: [sh, even.sh]}]' > /dev/null || fail "a run whose reward was mended does not resume"
 "$temper" grpo run.yaml output_dir=once train.max_steps=1 'rewards=[{command: [cat]}]' 2> /dev/null || fail "one rollout without rewards ended the run"

@@ -108,7 +108,7 @@ done
 # which ends before it is trained on them for long.
 for lie in tiny zero shifted; do
   stand_in lies.log openai $url --lie $lie
-  useless "$address" 'what it says of its tokens is not true: it sampled token '
+  useless "$address" 'its log-probabilities disagree: token '
   kill $process
   [ $lie = shifted ] && continue  # this model finds all tokens about as likely, so nothing is far away
   stand_in lies.log vllm $url --lie $lie

@@ -483,14 +483,17 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
   };
   const std::vector<std::tuple<std::string, std::string, const char*>> rows{
       {constant(65536), constant(65537),
-       "too large: more than 65536 bytes of `const`, `enum` and names of properties in all (at #)"},
+       "too large: more than 65536 bytes of `const`, `enum` and names of properties in total (at "
+       "#)"},
       {literals(65536), literals(65537), "more than 65536 bytes of `const`, `enum` and names"},
       {counted(100, 15, 43), counted(100, 15, 44), "more than 65536 bytes of `const`, `enum` and"},
-      {large_counts(200), large_counts(201), "more than 200 counts above 1024 in all (at #/anyOf/"},
-      {repeats(256), repeats(257), "more than 256 repetitions {32} and above in patterns (at #)"},
+      {large_counts(200), large_counts(201),
+       "more than 200 values of minLength, maxItems and the like above 1024 (at #/anyOf/"},
+      {repeats(256), repeats(257),
+       "more than 256 repetitions with a bound of 32 or more, as in {32}, in patterns (at #)"},
       {pattern(16384), pattern(16385), "too large: more than 16384 bytes of patterns (at #)"},
-      {of(5000), of(5001), "too large: more than 5000 values of `enum` in all (at #)"},
-      {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in all (at #)"},
+      {of(5000), of(5001), "too large: more than 5000 values of `enum` in total (at #)"},
+      {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in total (at #)"},
       {object(500, "", 0), object(501, "", 0), "more than 500 optional properties of one object"},
       {object(50, ",\"maxProperties\":3", 1), object(101, ",\"maxProperties\":3", 1),
        "more than 100 properties beside minProperties or maxProperties (at #)"},

@@ -242,8 +242,7 @@ TEST_CASE(
         ->log(row);
     return out.str().substr(4);
   };
-  CHECK(drawn(80) ==
-        "step 7/200  loss 0  reward 0.06010  gsm8k 0.06250  grad 0.1234  left 18:59");
+  CHECK(drawn(80) == "step 7/200  loss 0  reward 0.06010  gsm8k 0.06250  grad 0.1234  left 18:59");
   for (int columns = 5; columns < 140; ++columns) {
     CAPTURE(columns);
     CHECK(drawn(columns).size() < static_cast<size_t>(columns));

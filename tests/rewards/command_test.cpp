@@ -126,7 +126,7 @@ TEST_CASE("children that hold the output open, garbage, ends and endless lines a
 }
 
 TEST_CASE("a program that always dies before its first answer ends the judging") {
-  // Before it had read a question: nothing depends on the rows.
+  // Before it read a request: nothing depends on the rows.
   RewardSection broken = shell("echo Traceback >&2; echo 'no module foo' >&2; exit 1", kAmple, 2);
   broken.name = "mine";
   CommandReward dead(broken);
@@ -137,7 +137,7 @@ TEST_CASE("a program that always dies before its first answer ends the judging")
   });
   const auto message = doctest::Contains(
       "the reward mine (`sh -c echo Traceback >&2; echo 'no module foo' >&2; exit 1`) was started "
-      "5 times and died each time before it had read a question: it exited with status 1: no "
+      "5 times and died each time before it read a request: it exited with status 1: no "
       "module foo; its standard error before that: | Traceback");
   CHECK_THROWS_WITH_AS(dead.judge(samples(64)), message, RunError);
   CHECK(heard == CommandReward::kMostStarts);

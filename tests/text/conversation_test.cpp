@@ -239,7 +239,7 @@ TEST_CASE("a template says whether it writes tools and their calls") {
   CHECK(written_tools(none, kConversation, nullptr).calls);
 }
 
-TEST_CASE("control tokens that a message spells can be text, and the template's own stay tokens") {
+TEST_CASE("special tokens that a message spells can be text, and the template's own stay tokens") {
   const auto tokenizer = golden_tokenizer("qwen2");
   const ChatTemplate chat = ChatTemplate::parse(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>\n{% endfor %}"

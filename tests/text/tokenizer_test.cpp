@@ -252,7 +252,7 @@ TEST_CASE("what is broken is an error that says where") {
   CHECK(growing->encode("b").empty());
 }
 
-TEST_CASE("a text says whether it spells a control token, which quotes make text") {
+TEST_CASE("a text says whether it spells a special token, which quotes make text") {
   for (const char* name : {"qwen2", "llama3", "gemma", "llama2_legacy"}) {
     CAPTURE(name);
     const auto tokenizer = golden_tokenizer(name);

@@ -56,8 +56,8 @@ TEST_CASE("metrics that choose the weights or end the run are those of evaluatio
   for (const char* key : {"train.keep_best.metric", "train.early_stopping.metric"}) {
     const std::string set = std::string(key) + "=";
     CHECK_THROWS_WITH_AS(load({"data.eval=c", set + "eval_loss"}),
-                         doctest::Contains("found eval_loss, expected a metric of evaluations, as "
-                                           "eval/loss"),
+                         doctest::Contains("found eval_loss, expected an evaluation metric, such "
+                                           "as eval/loss"),
                          ConfigError);
     CHECK_THROWS_WITH_AS(load({"data.eval=c", set + "loss"}), doctest::Contains("as eval/loss"),
                          ConfigError);

@@ -110,7 +110,8 @@ TEST_CASE("another run's checkpoint is not gone on from unless it is named") {
   go(a, 6, 3);
   go(b, 6, 4, "auto", 3e-2);
   fs::copy(b + "/checkpoints/step-4", a + "/checkpoints/step-4", fs::copy_options::recursive);
-  const auto foreign = doctest::Contains((a + "/checkpoints/step-4 is of another run").c_str());
+  const auto foreign =
+      doctest::Contains((a + "/checkpoints/step-4 belongs to another run").c_str());
   CHECK_THROWS_WITH_AS(go(a, 6), foreign, ConfigError);
   CHECK(fs::exists(a + "/checkpoints/step-4"));
   CHECK(go(a, 6, 0, a + "/checkpoints/step-4").console.find("resuming") != std::string::npos);

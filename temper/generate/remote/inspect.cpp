@@ -86,12 +86,11 @@ void check_greedy(const Protocol& protocol, HttpClient& http, const std::string&
   for (size_t i = 0; i < greedy.tokens.size(); ++i) {
     const size_t at = i + request.prompt.size();
     const float said = greedy.logprobs[i], score = log_probability(scores[at]);
-    check<DataError>(
-        std::abs(said - score) <= kMost,
-        "what it says of its tokens is not true: it sampled token ", greedy.tokens[i],
-        " greedily with the log-probability ", said, ", and scores it ", score,
-        " in the same place; expected equal ones: something between it and the run changes token "
-        "ids or log-probabilities");
+    check<DataError>(std::abs(said - score) <= kMost, "its log-probabilities disagree: token ",
+                     greedy.tokens[i], " was sampled with ", said,
+                     ", and scored in the same place with ", score,
+                     "; something between the run and the server (a proxy?) changes token ids or "
+                     "log-probabilities");
   }
 }
 

@@ -57,8 +57,7 @@ void SyncSource::warn_of_failures() {
   for (const std::string& failure : failed)
     messages_.warn_once("first failure of " + failure.substr(0, failure.find(':')),
                         str("the reward ", failure,
-                            " (more such failures are counted, and told of "
-                            "when the rollout is done)"));
+                            " (further failures are counted and reported after the rollout)"));
 }
 
 PartialBatch SyncSource::draw(int64_t prompts) {
