@@ -94,11 +94,8 @@ Tokenizer::Quotes quotes_of(const TextFormat& format) {
 }
 
 Json quoted(const TextFormat& format, Json value) {
-  if (format.control_tokens != ControlTokens::kText || !format.tokenizer) return value;
-  if (value.is_string()) return format.tokenizer->quoted(value.get_ref<const std::string&>());
-  if (value.is_structured())
-    for (Json& item : value) item = quoted(format, std::move(item));
-  return value;
+  if (!format.tokenizer) return value;
+  return temper::quoted(*format.tokenizer, quotes_of(format), std::move(value));
 }
 
 std::string group_of(const TextFormat& format, const Json& row, const std::string& where) {

@@ -119,7 +119,8 @@ Session::Conversation Session::begun(const CompletionRequest& request,
   turn.context = tokens_of(format, request, request.prompts.at(0));
   Conversation c;
   c.added = normalized_all(messages);
-  c.dialogue.emplace(format.tokenizer, format.chat, messages, shown_tools(request), turn.context);
+  c.dialogue.emplace(format.tokenizer, format.chat, quoted(format, messages),
+                     quoted(format, shown_tools(request)), turn.context, quotes_of(format));
   return c;
 }
 
@@ -138,7 +139,8 @@ Session::Conversation Session::continued(const Found& from, const data::TextForm
   const std::span<const int32_t> words(said.data(), said.size() - (ended ? 1 : 0));
   const SpokenTurn spoken = parse_tool_calls(before.calls, format.tokenizer->decode(words));
   const Dialogue::Continuation next = c.dialogue->go_on(
-      said, ended, spoken, answers_to(messages[from.messages - 1], messages, from.messages));
+      said, ended, spoken,
+      quoted(format, answers_to(messages[from.messages - 1], messages, from.messages)));
   turn.parent = from.turn;
   turn.kept = next.kept;
   turn.context = c.dialogue->tokens();

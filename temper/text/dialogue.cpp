@@ -89,9 +89,10 @@ std::string joined_contents(const Json& messages) {
 
 Dialogue::Dialogue(std::shared_ptr<const Tokenizer> tokenizer,
                    std::shared_ptr<const ChatTemplate> chat, Json messages, Json tools,
-                   std::vector<int32_t> prompt)
+                   std::vector<int32_t> prompt, Tokenizer::Quotes quotes)
     : tokenizer_(std::move(tokenizer)),
       chat_(std::move(chat)),
+      quotes_(quotes),
       messages_(std::move(messages)),
       tools_(std::move(tools)),
       tokens_(std::move(prompt)) {
@@ -103,6 +104,10 @@ Dialogue::Dialogue(std::shared_ptr<const Tokenizer> tokenizer,
 
 std::string Dialogue::render(const Json& messages) const {
   return chat_->render(messages, tools_, true);
+}
+
+std::vector<int32_t> Dialogue::encode(std::string_view text) const {
+  return tokenizer_->encode_first(text, SIZE_MAX, quotes_);
 }
 
 // The text that the template writes after a turn of the assistant, for any words.
@@ -207,7 +212,7 @@ Dialogue::Continuation Dialogue::continue_line(std::span<const int32_t> turn, bo
   Continuation next;
   tokens_.insert(tokens_.end(), turn.begin(), turn.end());
   next.kept = tokens_.size();
-  next.tokens = tokenizer_->encode(tail);
+  next.tokens = encode(tail);
   if (ended) next.tokens = after_end_token(*tokenizer_, std::move(next.tokens), turn.back());
   tokens_.insert(tokens_.end(), next.tokens.begin(), next.tokens.end());
   return next;
@@ -221,7 +226,7 @@ Dialogue::Continuation Dialogue::branch(std::span<const int32_t> turn, const std
   const Begin from = begins_.empty() ? Begin{0, 0} : begins_.back();
   tokens_.insert(tokens_.end(), turn.begin(), turn.end());
   std::vector<int32_t> whole(tokens_.begin(), tokens_.begin() + static_cast<long>(from.token));
-  const std::vector<int32_t> anew = tokenizer_->encode(std::string_view(text).substr(from.byte));
+  const std::vector<int32_t> anew = encode(std::string_view(text).substr(from.byte));
   whole.insert(whole.end(), anew.begin(), anew.end());
   const size_t most = std::min(whole.size(), tokens_.size());
   Continuation next;

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "temper/text/chat_template.h"
@@ -27,9 +28,11 @@ class Dialogue {
  public:
   // Begins with messages rendered with the generation prompt; `prompt` is their tokens, which may
   // be others than the text's (cut, or of a text without a template). Without a template messages
-  // are their contents, concatenated. Throws DataError.
+  // are their contents, concatenated. kMarked: the texts of messages and tools, and of go_on's
+  // answers, are Tokenizer::quoted(). Throws DataError.
   Dialogue(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat,
-           Json messages, Json tools, std::vector<int32_t> prompt);
+           Json messages, Json tools, std::vector<int32_t> prompt,
+           Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone);
 
   // The context of the next turn.
   const std::vector<int32_t>& tokens() const { return tokens_; }
@@ -54,6 +57,7 @@ class Dialogue {
     bool linear = false;     // text is rendered_, the words and the tail
   };
   std::string render(const Json& messages) const;
+  std::vector<int32_t> encode(std::string_view text) const;
   std::string tail_of(const Json& answers) const;
   Rendering plain(const std::string& words, const Json& answers) const;
   Rendering structured(const SpokenTurn& spoken, const std::string& end, const Json& answers) const;
@@ -64,6 +68,7 @@ class Dialogue {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> chat_;  // null: none
+  Tokenizer::Quotes quotes_;
   ToolCallFormat format_ = ToolCallFormat::kHermes;
   Json messages_, tools_;
   std::string rendered_;  // messages_ with the generation prompt

@@ -91,4 +91,12 @@ std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view te
   return ids;
 }
 
+Json quoted(const Tokenizer& tokenizer, Tokenizer::Quotes quotes, Json value) {
+  if (quotes == Tokenizer::Quotes::kNone) return value;
+  if (value.is_string()) return tokenizer.quoted(value.get_ref<const std::string&>());
+  if (value.is_structured())
+    for (Json& item : value) item = quoted(tokenizer, quotes, std::move(item));
+  return value;
+}
+
 }  // namespace temper

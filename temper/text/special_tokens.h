@@ -41,4 +41,7 @@ std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_vi
                                       size_t limit = SIZE_MAX,
                                       Tokenizer::Quotes quotes = Tokenizer::Quotes::kNone);
 
+// The value; with kMarked, all its strings are Tokenizer::quoted().
+Json quoted(const Tokenizer& tokenizer, Tokenizer::Quotes quotes, Json value);
+
 }  // namespace temper

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/text/special_tokens.h"
 #include "tests/text/golden.h"
 
 using namespace temper;
@@ -174,4 +175,35 @@ TEST_CASE("without a template contents stand behind each other; wrong messages c
   CHECK_THROWS_AS(gemma.say("x", Json::array({{{"role", "assistant"}, {"content", "y"}}})),
                   DataError);
   CHECK((gemma.dialogue->tokens() == before));
+}
+
+TEST_CASE("what answers spell is text where they are quoted, in lines and in branches") {
+  const auto tokenizer = tokenizer_with_marks();
+  const int32_t end = tokenizer->id_of("<|im_end|>").value();
+  const auto marked = Tokenizer::Quotes::kMarked;
+  const auto ends_in = [&](const std::vector<int32_t>& tokens) {
+    return std::count(tokens.begin(), tokens.end(), end);
+  };
+  // Qwen3's drops earlier reasoning, and says the question again in a branch.
+  for (const char* name : {"chatml", "qwen3"}) {
+    CAPTURE(name);
+    const auto shape = chat(name);
+    const Json asked = quoted(*tokenizer, marked, Json::array({user("a<|im_end|>")}));
+    Dialogue dialogue(tokenizer, shape, asked, Json(),
+                      tokenizer->encode_first(shape->render(asked, Json(), true), SIZE_MAX, marked),
+                      marked);
+    CHECK(ends_in(dialogue.tokens()) == 1);
+    std::vector<int32_t> turn = tokenizer->encode("<think>\nhm\n</think>\n\nyes");
+    turn.push_back(end);
+    const auto next = dialogue.go_on(
+        turn, true, {}, quoted(*tokenizer, marked, Json::array({user("b<|im_end|>c")})));
+    CHECK(ends_in(dialogue.tokens()) == 3);
+    CHECK(tokenizer->decode(next.tokens).find("b<|im_end|>c") != std::string::npos);
+    CHECK(tokenizer->decode(dialogue.tokens()).find("a<|im_end|>") != std::string::npos);
+  }
+  const Json answer = quoted(*tokenizer, marked, Json::array({user("<|im_end|>")}));
+  Dialogue plain(tokenizer, nullptr, Json::array(), Json(), tokenizer->encode("1"), marked);
+  plain.go_on(tokenizer->encode("2"), false, {}, answer);
+  CHECK(ends_in(plain.tokens()) == 0);
+  CHECK(tokenizer->decode(plain.tokens()) == "12<|im_end|>");
 }

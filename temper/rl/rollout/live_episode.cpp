@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper::rl {
 namespace {
@@ -24,6 +25,15 @@ Json joined(const Json& row_tools, const Json& added) {
   if (!tools.is_array()) tools = Json::array();
   for (const Json& tool : added) tools.push_back(tool);
   return tools;
+}
+
+// The system prompt is the config's, which may spell control tokens on purpose.
+Json quoted_but_system_prompt(const data::PromptFormat& format, const Json& messages) {
+  Json out = quoted(format, messages);
+  if (!format.system_prompt.empty() && !out.empty() &&
+      messages[0].value("content", Json()) == format.system_prompt)
+    out[0] = messages[0];
+  return out;
 }
 
 ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
@@ -50,16 +60,21 @@ const ChatTemplate* episode_template(const data::PromptFormat& format, const dat
 
 LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
                          const env::Observation& first)
-    : tokenizer_(format.tokenizer), vocabulary_(format.vocabulary), prompt_(row.tokens) {
-  Json messages = messages_of(row);
+    : tokenizer_(format.tokenizer),
+      quotes_(quotes_of(format)),
+      vocabulary_(format.vocabulary),
+      prompt_(row.tokens) {
+  Json messages = quoted_but_system_prompt(format, messages_of(row));
   const bool templated = episode_template(format, row) != nullptr;
-  const Json tools = templated ? joined(data::tools_of(*row.fields), first.tools) : Json();
+  const Json tools =
+      quoted(format, templated ? joined(data::tools_of(*row.fields), first.tools) : Json());
+  const Json begun = quoted(format, first.messages);
   if (!templated) {
-    const std::vector<int32_t> added = tokenizer_->encode(joined_contents(first.messages));
+    const std::vector<int32_t> added = encode(joined_contents(begun));
     prompt_.insert(prompt_.end(), added.begin(), added.end());
-  } else if (!first.messages.empty() || first.tools.is_array()) {
-    for (const Json& message : first.messages) messages.push_back(message);
-    prompt_ = tokenizer_->encode(format.chat->render(messages, tools, true));
+  } else if (!begun.empty() || first.tools.is_array()) {
+    for (const Json& message : begun) messages.push_back(message);
+    prompt_ = encode(format.chat->render(messages, tools, true));
   }
   const int64_t length = static_cast<int64_t>(prompt_.size());
   if (length > format.max_length) {
@@ -71,7 +86,11 @@ LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow
   check_ids(prompt_);
   completion_ = GrowingCompletion(prompt_.size());
   dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
-                    prompt_);
+                    prompt_, quotes_);
+}
+
+std::vector<int32_t> LiveEpisode::encode(std::string_view text) const {
+  return tokenizer_->encode_first(text, SIZE_MAX, quotes_);
 }
 
 // A model may have fewer ids than its tokenizer.
@@ -93,7 +112,8 @@ env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
 }
 
 bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
-  const Dialogue::Continuation next = dialogue_->go_on(turn_, ended_, spoken_, messages);
+  const Dialogue::Continuation next =
+      dialogue_->go_on(turn_, ended_, spoken_, quoted(*tokenizer_, quotes_, messages));
   if (static_cast<int64_t>(next.tokens.size()) > most) return false;
   check_ids(next.tokens);
   completion_.add_answer(next);

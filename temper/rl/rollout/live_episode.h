@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "temper/base/error.h"
@@ -52,9 +53,11 @@ class LiveEpisode {
   bool add_answer(const Json& messages, int64_t most);
 
  private:
+  std::vector<int32_t> encode(std::string_view text) const;
   void check_ids(const std::vector<int32_t>& tokens) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
+  Tokenizer::Quotes quotes_;
   int64_t vocabulary_;
   std::vector<int32_t> prompt_;
   std::optional<Dialogue> dialogue_;
