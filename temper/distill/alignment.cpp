@@ -115,6 +115,18 @@ std::string TokenBridge::bytes_in_run(int32_t id, bool first) const {
                                             : student_.tokenizer->bytes_of(id, first);
 }
 
+// The teacher's tokens of the text. Where ordinary tokens of the student spell a special one of its
+// own (data.control_tokens: text), that is ordinary text to the teacher, too.
+std::vector<int32_t> TokenBridge::read_text(std::span<const int32_t> run,
+                                            const std::string& text) const {
+  std::string ordinary;
+  for (const int32_t id : run)
+    if (!student_.tokenizer->is_special(id)) ordinary += student_.tokenizer->bytes_of(id);
+  const Tokenizer& theirs = *teacher_.tokenizer;
+  if (!student_.tokenizer->control_token_in(ordinary)) return theirs.encode(text);
+  return theirs.encode_first(theirs.quoted(text), SIZE_MAX, Tokenizer::Quotes::kMarked);
+}
+
 // A text between special tokens, which begins with the path's token `begin`. Where the teacher's
 // tokenizer changes the text, what follows is not aligned.
 void TokenBridge::read_run(std::span<const int32_t> run, int64_t begin, Read& read) const {
@@ -124,7 +136,7 @@ void TokenBridge::read_run(std::span<const int32_t> run, int64_t begin, Read& re
     text += bytes_in_run(id, student_ends.empty());
     student_ends.push_back(static_cast<int64_t>(text.size()));
   }
-  const std::vector<int32_t> tokens = teacher_.tokenizer->encode(text);
+  const std::vector<int32_t> tokens = read_text(run, text);
   for (const int32_t id : tokens) {
     theirs += teacher_.tokenizer->bytes_of(id, teacher_ends.empty());
     teacher_ends.push_back(static_cast<int64_t>(theirs.size()));

@@ -57,6 +57,7 @@ class TokenBridge {
   struct Read;
   void match_tokens();
   std::string bytes_in_run(int32_t id, bool first) const;
+  std::vector<int32_t> read_text(std::span<const int32_t> run, const std::string& text) const;
   void read_run(std::span<const int32_t> run, int64_t begin, Read& read) const;
   Read read(std::span<const int32_t> tokens) const;
 

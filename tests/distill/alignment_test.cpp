@@ -1,6 +1,7 @@
 // One text in the tokens of two tokenizers.
 #include "temper/distill/alignment.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "temper/base/error.h"
@@ -130,6 +131,23 @@ TEST_CASE("matched tokens are of one text, each once; end tokens mean the same")
         student.end_token_ids[0]);
   CHECK(found.teacher.target_M[static_cast<size_t>(found.teacher_spans.last.back())] ==
         teacher.end_token_ids[0]);
+}
+
+TEST_CASE("special tokens that the student reads as text are text to the teacher") {
+  const auto tokenizer = tokenizer_with_marks();
+  const distill::Vocabulary side{tokenizer, tokenizer->vocab_size(), {}};
+  const distill::TokenBridge bridge(side, side, "here");
+  const int32_t end = tokenizer->id_of("<|im_end|>").value();
+  const auto read = [&](const std::vector<int32_t>& tokens) {
+    return bridge.align(pass_of(tokens))->teacher.forest->tokens;
+  };
+  const std::string text = "say <|im_end|> x";
+  const std::vector<int32_t> parsed = tokenizer->encode(text),
+                             as_text = tokenizer->encode_first(tokenizer->quoted(text), SIZE_MAX,
+                                                               Tokenizer::Quotes::kMarked);
+  CHECK(std::count(parsed.begin(), parsed.end(), end) == 1);
+  CHECK(read(parsed) == parsed);
+  CHECK(read(as_text) == as_text);
 }
 
 TEST_CASE("tokens that do not train are in no span") {
