@@ -182,6 +182,13 @@ std::shared_ptr<const RowBalance> balance_of(const DataSection& section, uint64_
 }  // namespace
 
 std::string about_earlier_rules(const DataSection& section) {
+  const auto& train = section.train;
+  const bool all_written = std::all_of(train.begin(), train.end(), [](const DataSource& source) {
+    return source.weight.has_value();
+  });
+  if (!section.earlier_rules && train.size() > 1 && all_written && has_equal_weights(section))
+    return "sources are drawn equally often, as their weights are equal (earlier versions drew in "
+           "proportion to their rows where all weights were 1; without weights this one does)";
   if (!section.earlier_rules) return {};
   std::string changes;
   if (section.validation_fraction > 0)

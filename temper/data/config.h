@@ -72,7 +72,8 @@ struct DataSection {
   ChatOptions chat_options() const;
 };
 
-// A line about what earlier_rules changes in this run; empty: nothing.
+// A line about what earlier_rules changes in this run, or about equal weights, which earlier
+// versions took as none; empty: nothing.
 std::string about_earlier_rules(const DataSection& section);
 
 // data.train as a loader takes it, without what data.validation_fraction holds out.

@@ -60,6 +60,14 @@ RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
   for (double& share : share_) share /= sum;
 }
 
+std::string about_held_out(const RowOrder& order) {
+  std::string all;
+  for (size_t s = 0; s < order.sources().size(); ++s)
+    if (const std::string& one = order.rows_of(s).about_held_out(); !one.empty())
+      all += (all.empty() ? "" : "; ") + one;
+  return all;
+}
+
 int64_t RowOrder::draws(double epochs) const {
   // At least one, so that a run with rows has a step: it says what is wrong with them.
   return std::max<int64_t>(

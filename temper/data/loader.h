@@ -94,6 +94,9 @@ class RowOrder {
   int64_t total_rows_ = 0;
 };
 
+// RowSet::about_held_out of all sources.
+std::string about_held_out(const RowOrder& order);
+
 // What is wrong with rows of which none is given; after their path.
 inline constexpr const char* kAllLeftOut =
     ": every row is left out: it is longer than data.max_length and data.overlong is drop, or its "

@@ -26,6 +26,8 @@ class RowNotices {
   Kind control_tokens;
   // The chat template leaves out the row's `tools`, or its messages' `tool_calls`.
   Kind unwritten_tools, unwritten_calls;
+  // RowSet::about_held_out of the sources, as a survey of them says.
+  std::string held_out;
 
   // Counts a row as the file has it, which can be read.
   void add(const TextFormat& format, Json row, const std::string& where, int64_t number);

@@ -145,12 +145,21 @@ Json RowSet::renamed_row(int64_t row) const {
 std::vector<bool> RowSet::held_out_rows(const HeldOut& held_out) const {
   std::vector<bool> out;
   if (!held_out.by_line) {
-    std::vector<RowHash> prompts;
+    std::vector<RowHash> prompts, texts;
     each_in_order(
         size_,
-        [&](int64_t i) { return hash_of_text(texts_of(renamed_row(i)).prompt, held_out.seed); },
-        [&](int64_t, RowHash hash) { prompts.push_back(hash); });
-    for (const uint8_t side : split_by_hash(prompts, {1 - held_out.fraction, held_out.fraction}))
+        [&](int64_t i) {
+          const RowTexts of = texts_of(renamed_row(i));
+          return std::pair(hash_of_text(of.prompt, held_out.seed),
+                           hash_of_text(of.whole(), held_out.seed));
+        },
+        [&](int64_t, const std::pair<RowHash, RowHash>& hashes) {
+          prompts.push_back(hashes.first);
+          texts.push_back(hashes.second);
+        });
+    const bool one_prompt = std::all_of(prompts.begin(), prompts.end(),
+                                        [&](const RowHash& hash) { return hash == prompts[0]; });
+    for (const uint8_t side : hold_out_by_hash(one_prompt ? texts : prompts, held_out.fraction))
       out.push_back(side == 1);
     return out;
   }
@@ -175,12 +184,20 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
   const std::vector<bool> held = held_out_rows(held_out);
   for (int64_t row = 0; row < size_; ++row)
     if (held[static_cast<size_t>(row)] == only_held_out) chosen_.push_back(row);
+  const auto count = std::count(held.begin(), held.end(), true);
+  const double wanted = std::max(1.0, held_out.fraction * static_cast<double>(size_)),
+               found = static_cast<double>(count);
+  if (found > 2 * wanted || 2 * found < wanted)
+    about_held_out_ =
+        str(path_, ": ", count, " of ", size_, " rows are held out, where ", std::llround(wanted),
+            " were to be (data.validation_fraction: ", held_out.fraction, "), as rows of the same ",
+            held_out.by_line ? "text" : "prompt",
+            " stay together; data.eval names rows of your own choice");
   size_ = static_cast<int64_t>(chosen_.size());
   check<DataError>(size_ > 0, path_,
                    only_held_out ? ": no row is held out" : ": no row is left to train on",
-                   ", as all of them have the same ", held_out.by_line ? "text" : "prompt",
-                   "; data.validation_fraction needs rows with at least two different ",
-                   held_out.by_line ? "texts" : "prompts");
+                   ", as all of them have the same text; data.validation_fraction needs rows with "
+                   "at least two different texts");
 }
 
 void RowSet::balance(const RowBalance& how) {

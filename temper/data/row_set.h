@@ -21,7 +21,8 @@ namespace temper::data {
 // A share of a source's rows that is kept out of training to evaluate on. Which rows these are is a
 // function of their prompts and the seed, as in `temper data split`: neither their order nor other
 // rows' edits move them between the parts (but for the few at the bound, as the share's size
-// stays), and rows of the same prompt, white space aside, are always in the same part.
+// stays), and rows of the same prompt, white space aside, are always in the same part; where all
+// have the same prompt, rows of the same text are.
 struct HeldOut {
   double fraction = 0;  // [0, 1) of the rows, at least one prompt where above 0
   uint64_t seed = 0;
@@ -68,6 +69,9 @@ class RowSet {
   int64_t row_bytes(int64_t row) const;
   std::vector<std::string> files() const;
   int64_t bytes() const;  // of all lines of the files, unpacked
+  // What to say where the share that is held out is far from the one that was asked for: more than
+  // twice it, or less than half; empty otherwise.
+  const std::string& about_held_out() const { return about_held_out_; }
   // The groups that were balanced; empty: none were.
   const std::vector<BalanceGroup>& balanced() const { return balanced_; }
   const std::optional<std::map<std::string, std::string>>& columns() const { return columns_; }
@@ -91,6 +95,7 @@ class RowSet {
   std::vector<int64_t> first_;   // of each file, the number of rows before it
   std::vector<int64_t> chosen_;  // the rows of the part, as often as they occur; empty: all
   std::vector<BalanceGroup> balanced_;
+  std::string about_held_out_;
   int64_t size_ = 0;
 };
 

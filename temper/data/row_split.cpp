@@ -1,6 +1,7 @@
 #include "temper/data/row_split.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "temper/data/apportion.h"
@@ -39,6 +40,27 @@ std::vector<uint8_t> split_by_hash(const std::vector<RowHash>& hashes,
     group = std::max(std::min(group, groups - used), std::min(first, groups));
     for (int64_t i = begin[static_cast<size_t>(first)]; i < begin[static_cast<size_t>(group)]; ++i)
       side[order[static_cast<size_t>(i)]] = static_cast<uint8_t>(s);
+  }
+  return side;
+}
+
+std::vector<uint8_t> hold_out_by_hash(const std::vector<RowHash>& hashes, double fraction) {
+  std::vector<uint8_t> side = split_by_hash(hashes, {1 - fraction, fraction});
+  const auto rows = static_cast<double>(hashes.size());
+  std::map<RowHash, int64_t> counts;  // of the hashes that may be held out
+  for (const RowHash& hash : hashes) ++counts[hash];
+  while (fraction < 0.5 && 2 * std::count(side.begin(), side.end(), 1) > std::ssize(side) &&
+         counts.size() > 1) {
+    counts.erase(std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+      return a.second < b.second;
+    }));
+    std::vector<RowHash> others;
+    for (const RowHash& hash : hashes)
+      if (counts.contains(hash)) others.push_back(hash);
+    const double share = std::min(1.0, fraction * rows / static_cast<double>(others.size()));
+    const std::vector<uint8_t> of_others = split_by_hash(others, {1 - share, share});
+    for (size_t i = 0, next = 0; i < hashes.size(); ++i)
+      side[i] = counts.contains(hashes[i]) ? of_others[next++] : uint8_t{0};
   }
   return side;
 }

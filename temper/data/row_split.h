@@ -19,4 +19,9 @@ namespace temper::data {
 std::vector<uint8_t> split_by_hash(const std::vector<RowHash>& hashes,
                                    const std::vector<double>& shares);
 
+// Which rows are held out (1) to make up `fraction` of them, in (0, 1): as split_by_hash() would
+// have it, except where that would hold out more than half of the rows for a fraction below half:
+// the hash with the most rows then is not held out.
+std::vector<uint8_t> hold_out_by_hash(const std::vector<RowHash>& hashes, double fraction);
+
 }  // namespace temper::data

@@ -95,6 +95,7 @@ RowSurvey RowSurveyor::result() {
   if (problem_) std::rethrow_exception(problem_);
   for (std::vector<int64_t>& rows : found_.dropped_rows) std::sort(rows.begin(), rows.end());
   found_.complete = found_.rows == order_.rows();
+  found_.notices.held_out = about_held_out(order_);
   return found_;
 }
 

@@ -137,6 +137,8 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
       list.skip("data.overlap", "data.train or data.eval cannot be read");
   }
   if (train) notices(train->sizes);
+  if (const std::string share = train ? about_held_out(*train->order) : ""; !share.empty())
+    list.add("data.validation_fraction", Finding::warn(share));
   if (train && config.data.balance.groups())
     list.run("data.balance", [&] { return balanced(*train); });
   if (train && options.show > 0) show<Row>(*train, read);

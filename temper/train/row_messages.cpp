@@ -49,6 +49,7 @@ void warn_about_notices(const data::RowSurvey& survey, data::ControlTokens how,
   warn("text messages", n.about_text_messages());
   warn("text prompts", n.about_text_prompts());
   warn("unwritten tools", n.about_tools());
+  warn("held out", n.held_out);
   if (how == data::ControlTokens::kParse) warn("control tokens", n.about_control_tokens(how));
 }
 

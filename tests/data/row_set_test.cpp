@@ -184,6 +184,53 @@ TEST_CASE("rows of the same prompt are in the same part, as data split has them"
   CHECK(about_earlier_rules(section).find("by their lines") != std::string::npos);
   section.validation_fraction = 0;
   CHECK(about_earlier_rules(section).empty());
+  // Earlier versions wrote a weight of 1 into every resolved config.
+  section.earlier_rules = false;
+  section.train = {{.path = path, .weight = 1}, {.path = path, .weight = 1}};
+  CHECK(about_earlier_rules(section).find("drawn equally often") != std::string::npos);
+  section.train[1].weight.reset();
+  CHECK(about_earlier_rules(section).empty());
+}
+
+TEST_CASE("rows of one prompt are held out by their whole text") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 20; ++i)
+    text += R"({"prompt_ids": [5], "chosen_ids": [)" + std::to_string(i % 10) +
+            R"(], "rejected_ids": [3]})" + "\n";
+  const std::string path = folder.write("pairs.jsonl", text);
+  const HeldOut share{.fraction = 0.2, .seed = 1};
+  const RowSet training({.path = path, .held_out = share}),
+      held({.path = path, .held_out = share, .only_held_out = true});
+  CHECK(held.size() == 4);
+  CHECK(training.size() == 16);
+  for (int64_t a = 0; a < held.size(); ++a)
+    for (int64_t b = 0; b < training.size(); ++b) CHECK(held.row(a) != training.row(b));
+  CHECK(held.about_held_out().empty());
+}
+
+TEST_CASE("no more than half of the rows is held out, and a share far off is told") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text += R"({"prompt": "p)" + std::to_string(i < 95 ? 0 : i) + R"(", "completion": ")" +
+            std::to_string(i) + "\"}\n";
+  const std::string path = folder.write("a.jsonl", text);
+  std::set<int64_t> sizes;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const SourceSpec spec{
+        .path = path, .held_out = {.fraction = 0.1, .seed = seed}, .only_held_out = true};
+    const RowSet held(spec);
+    CHECK(held.size() <= 5);
+    sizes.insert(held.size());
+    CHECK(held.about_held_out().empty() == (held.size() == 5));
+    if (held.size() < 5)
+      CHECK(held.about_held_out().find(str(held.size(), " of 100 rows are held out, where 10")) !=
+            std::string::npos);
+  }
+  CHECK(sizes.contains(5));
+  const RowOrder order({{.path = path, .held_out = {.fraction = 0.3, .seed = 3}}}, {});
+  CHECK(about_held_out(order).find("where 30 were to be") != std::string::npos);
 }
 
 TEST_CASE("sources have columns and a format of their own") {

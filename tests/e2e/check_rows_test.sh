@@ -52,6 +52,15 @@ assert len(path["tokens"]) == len(path["trained"]) and 0 < sum(path["trained"]) 
   grep -q '^learning rate, step 1 to 40' shown.txt || fail "--show: $(tail -5 shown.txt)"
 "$temper" check sft model.path=model output_dir=out data.train=rows.jsonl --show 99 > /dev/null 2> err; [ $? = 2 ] && grep -q 'data.train has 12 rows' err || fail "--show 99: $(cat err)"
 
+# Rows of one prompt are held out together: never more than half of them, and a share far off is told, by the run as well.
+python3 -c '
+import json
+for i in range(100): print(json.dumps({"prompt": "say %d" % (0 if i < 95 else i), "completion": " %d" % i}))' > skewed.jsonl
+check skewed.json data.train=skewed.jsonl data.validation_fraction=0.3 seed=3 train.max_steps=2 &&
+  has skewed.json data.validation_fraction warn 'rows are held out, where 30 were to be'
+"$temper" sft model.path=model output_dir=skewed data.train=skewed.jsonl data.validation_fraction=0.3 seed=3 train.max_steps=2 > skewed.log 2>&1 &&
+  grep -q 'skewed.jsonl: [1-5] of 100 rows are held out' skewed.log || fail "a skewed set: $(cat skewed.log)"
+
 # Control characters of rows and of file names are shown, and do nothing to the terminal.
 odd=$'odd\e]0;t\a\n.jsonl'
 printf '%s\n' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' '{"prompt": "a\u001b[2Jb", "completion": " \u009bc"}' > "$odd"
