@@ -233,11 +233,12 @@ void Export::check_output() const {
   std::error_code ignored;
   check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
                      output, ": is a file");
-  bool holds_model = fs::exists(output + "/config.json", ignored);
+  bool holds_model = fs::exists(output + "/config.json", ignored) ||
+                     fs::exists(output + "/adapter_config.json", ignored);
   for (const auto& entry : fs::directory_iterator(output, ignored))
     holds_model = holds_model || entry.path().extension() == ".gguf";
   check<ConfigError>(!holds_model, "--output ", output,
-                     ": holds a model already; remove it or choose another");
+                     ": holds a model or an adapter already; remove it or choose another");
 }
 
 int Export::run() {

@@ -7,6 +7,7 @@
 
 #include "temper/base/exact_math.h"
 #include "temper/ops/autograd.h"
+#include "temper/ops/backend.h"
 
 namespace temper::ops {
 namespace {
@@ -81,18 +82,23 @@ at::Tensor apply(const at::Tensor& x) {
   return at::GradMode::is_enabled() ? Pointwise<F>::apply(x) : F::value(x);
 }
 
+// The backend aten computes with LibTorch's operators on every device: the same bits on each.
+bool is_native(const at::Tensor& x) { return backend_of(x).batch_invariant(); }
+
 }  // namespace
 
-at::Tensor exp(const at::Tensor& x) { return x.is_cpu() ? apply<Exp>(x) : at::exp(x); }
-at::Tensor expm1(const at::Tensor& x) { return x.is_cpu() ? apply<Expm1>(x) : at::expm1(x); }
-at::Tensor log(const at::Tensor& x) { return x.is_cpu() ? apply<Log>(x) : at::log(x); }
-at::Tensor sigmoid(const at::Tensor& x) { return x.is_cpu() ? apply<Sigmoid>(x) : at::sigmoid(x); }
+at::Tensor exp(const at::Tensor& x) { return is_native(x) ? apply<Exp>(x) : at::exp(x); }
+at::Tensor expm1(const at::Tensor& x) { return is_native(x) ? apply<Expm1>(x) : at::expm1(x); }
+at::Tensor log(const at::Tensor& x) { return is_native(x) ? apply<Log>(x) : at::log(x); }
+at::Tensor sigmoid(const at::Tensor& x) {
+  return is_native(x) ? apply<Sigmoid>(x) : at::sigmoid(x);
+}
 at::Tensor log_sigmoid(const at::Tensor& x) {
-  return x.is_cpu() ? apply<LogSigmoid>(x) : at::log_sigmoid(x);
+  return is_native(x) ? apply<LogSigmoid>(x) : at::log_sigmoid(x);
 }
 
 at::Tensor sum_of_rows(const at::Tensor& x) {
-  if (!x.is_cpu()) return x.sum(0);
+  if (!is_native(x)) return x.sum(0);
   constexpr int64_t kColumns = 128;  // that one thread sums
   const at::Tensor from = x.contiguous();
   const int64_t rows = from.size(0), columns = from.size(1);
@@ -115,7 +121,7 @@ at::Tensor sum_of_rows(const at::Tensor& x) {
 }
 
 at::Tensor sum_in_rows(const at::Tensor& x) {
-  if (!x.is_cpu()) return x.sum(-1);
+  if (!is_native(x)) return x.sum(-1);
   const at::Tensor from = x.contiguous();
   const int64_t columns = from.size(-1);
   at::Tensor y =

@@ -1,6 +1,6 @@
 // Functions of losses, element by element, and sums over rows, whose bits do not depend on
-// LibTorch's vectors or on the C library: on the host computed in double (temper/base/exact_math.h)
-// and rounded once; elsewhere LibTorch's operators.
+// LibTorch's vectors or on the C library: on the backend native computed in double
+// (temper/base/exact_math.h) and rounded once; on aten LibTorch's operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>

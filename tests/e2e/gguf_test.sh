@@ -58,7 +58,7 @@ refuse() {
   "$temper" export --format gguf "$@" > out 2> err || status=$?
   [ $status = 2 ] && [ "$(wc -l < err)" = 1 ] && grep -qF -- "$text" err || fail "expected $text: status $status: $(cat err)"
 }
-refuse 'holds a model already' --model model --output plain
+refuse 'holds a model or an adapter already' --model model --output plain
 sed 's/"model_type"/"attention_bias": true, "model_type"/' config.json > biased.json
 "$temper" init --config biased.json --output biased > /dev/null
 refuse '`attention_bias`: a bias of attention' --model biased --output none

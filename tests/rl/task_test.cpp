@@ -359,7 +359,7 @@ TEST_CASE("a run whose rewards all fail ends after three rollouts, on all ranks 
                         "failure: failing: found the reward nan"),
       RunError);
   CHECK(ends.rows().size() == 2);
-  CHECK(ends.console.str().find("warning: rewards failed on 6 completions (the first: failing: ") !=
+  CHECK(ends.console.str().find("warning: rewards failed 6 times (the first: failing: ") !=
         std::string::npos);
   // The count is part of the checkpoint: the third ends the run again, unless it has rewards.
   failures_left = 3;
