@@ -100,7 +100,7 @@ Verdict CommandReward::verdict(const Worker::Answer& answer) const {
 // One that dies on some rows is a matter of on_failure.
 void CommandReward::check_lives(const Worker::Answer& answer, const Sample& sample) {
   has_answered_ |= answer.kind == Worker::Answer::Kind::kLine;
-  if (has_answered_ || answer.kind != Worker::Answer::Kind::kEnded) return;
+  if (has_answered_ || !dead_.empty() || answer.kind != Worker::Answer::Kind::kEnded) return;
   if (section_.on_failure == RewardSection::OnFailure::kStop) return;  // the caller ends the run
   ++deaths_;
   starts_ += answer.between;
@@ -110,10 +110,19 @@ void CommandReward::check_lives(const Worker::Answer& answer, const Sample& samp
   if (!starts && !(several_rows_ && deaths_ >= kMostDeaths)) return;
   std::string command;
   for (const std::string& word : section_.command) command += (command.empty() ? "" : " ") + word;
-  throw RunError(str("the reward ", section_.label(), " (`", command, "`) was started ",
-                     starts ? starts_ : deaths_, " times and died each time",
-                     starts ? " before it read a request: it " : " without an answer: it ",
-                     one_line(answer.text), "; fix it; the same command resumes the run"));
+  dead_ = str("the reward ", section_.label(), " (`", command, "`) was started ",
+              starts ? starts_ : deaths_, " times and died each time",
+              starts ? " before it read a request: it " : " without an answer: it ",
+              one_line(answer.text));
+  check(!section_.ends_where_dead, dead_, "; fix it; the same command resumes the run");
+  dead_ += "; it is not started any more, and each further completion counts as a failure";
+  heard_(dead_, true);
+}
+
+bool CommandReward::is_dead(std::span<Verdict> verdicts, size_t from) const {
+  if (dead_.empty()) return false;
+  for (Verdict& verdict : verdicts.subspan(from)) verdict = {Verdict::Kind::kCrashed, 0, dead_};
+  return true;
 }
 
 // Until a worker can move bytes or has to be looked at.
@@ -133,6 +142,7 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
   std::vector<Verdict> verdicts(samples.size());
   std::vector<size_t> asked(workers_.size());
   size_t next = 0, open = samples.size();
+  if (is_dead(verdicts, 0)) return verdicts;
   for (const auto& worker : workers_)
     if (worker->busy()) worker->stop();  // an earlier call ended by an exception
   while (open > 0) {
@@ -147,8 +157,10 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
       if (!answer) continue;
       verdicts[asked[w]] = verdict(*answer);
       --open;
-      if (verdicts[asked[w]].kind != Verdict::Kind::kValue) heard_(verdicts[asked[w]].detail);
+      if (verdicts[asked[w]].kind != Verdict::Kind::kValue)
+        heard_(verdicts[asked[w]].detail, false);
       check_lives(*answer, samples[asked[w]]);
+      if (is_dead(verdicts, next)) open -= samples.size() - std::exchange(next, samples.size());
     }
   }
   return verdicts;

@@ -27,6 +27,8 @@ struct RewardSection {
   int64_t workers = 2;
   process::Limits limits;  // resource limits of a worker process
   OnFailure on_failure = OnFailure::kZero;
+  // Whether a program that always dies ends the run: unless the config says what a failure is.
+  bool ends_where_dead = true;
   void fields(Fields& f);
   // The name of its metrics.
   std::string label() const;

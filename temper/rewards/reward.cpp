@@ -75,8 +75,8 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
 void RewardSet::tell_failures(const std::function<void(const std::string&)>& heard) {
   for (size_t r = 0; r < rewards_.size(); ++r)
     rewards_[r]->tell_failures(
-        [heard, name = names_[r], told = false](const std::string& detail) mutable {
-          if (!std::exchange(told, true)) heard(name + ": " + one_line(detail));
+        [heard, name = names_[r], told = false](const std::string& detail, bool last) mutable {
+          if (!std::exchange(told, true) || last) heard(name + ": " + one_line(detail));
         });
 }
 

@@ -58,8 +58,9 @@ class Reward {
   // Throws DataError where a row lacks what the reward reads.
   virtual std::vector<Verdict> judge(std::span<const Sample> samples) = 0;
   // Calls `heard` with what failed as soon as it does, while others are still judged, on the thread
-  // of judge(). Rewards that take no time need not.
-  virtual void tell_failures(std::function<void(const std::string& detail)> /*heard*/) {}
+  // of judge(); `last`: there will be no verdict any more. Rewards that take no time need not.
+  using Heard = std::function<void(const std::string& detail, bool last)>;
+  virtual void tell_failures(Heard /*heard*/) {}
   // Fields that every row must have, so that rows can be checked before they are sampled.
   virtual std::vector<std::string> required_fields() const { return {}; }
   // False: token ids are enough, and the reward works for models without a tokenizer.
@@ -106,8 +107,8 @@ class RewardSet {
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
-  // From here on `heard` is called with the first failure of each reward, as soon as it happens, on
-  // the thread of judge().
+  // From here on `heard` is called with the first failure of each reward, and with its end, as soon
+  // as it happens, on the thread of judge().
   void tell_failures(const std::function<void(const std::string& failure)>& heard);
   // Between calls of judge: the failures so far, and a line about the first of them, or the first
   // since it was taken.

@@ -168,6 +168,13 @@ void RlConfig::refuse_keys_of_others() {
 
 void RlConfig::complete() {
   RunConfig::complete();
+  const YamlNode* written_rewards = find_key(written, "rewards");
+  for (size_t i = 0; written_rewards && i < rewards.size(); ++i) {
+    const bool alone = written_rewards->kind == YamlNode::Kind::kMap;  // one, without a list
+    if (!alone && i >= written_rewards->items.size()) break;
+    const YamlNode& reward = alone ? *written_rewards : written_rewards->items[i];
+    rewards[i].ends_where_dead = !reward.find("on_failure");
+  }
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") &&

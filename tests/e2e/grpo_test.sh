@@ -83,10 +83,16 @@ for ranks in 1 2; do
   [ "$(grep -n 'warning: the reward sh: sh answered' err | cut -d: -f1)" -lt "$(grep -n 'warning: rewards failed [0-9]' err | head -1 | cut -d: -f1)" ] || fail "the first failure is not told at once: $(cat err)"
   [ "$(wc -l < none-$ranks/metrics.jsonl)" = 2 ] || fail "not two steps without rewards"
 done
-# A program that dies whenever it is started ends the run at once, whatever on_failure says.
-status=0; "$temper" grpo run.yaml output_dir=dead 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"], on_failure: drop}]' > err 2>&1 || status=$?
+# A program that dies whenever it is started ends the run at once, unless the config says what a failure is.
+status=0; "$temper" grpo run.yaml output_dir=dead 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"]}]' > err 2>&1 || status=$?
 [ $status = 1 ] && grep -q "the reward sh (.sh -c echo why >&2; exit 7.) was started 5 times and died each time before it read a request: it exited with status 7: why" err || fail "a dead reward: $status $(cat err)"
 [ ! -s dead/metrics.jsonl ] || fail "a step without rewards"
+"$temper" grpo run.yaml output_dir=zeros train.max_steps=2 'rewards=[{name: even, command: [sh, even.sh]}, {command: [sh, -c, "echo x >> starts; exit 7"], on_failure: zero}]' > err 2>&1 || fail "a dead reward under on_failure: zero: $(cat err)"
+grep -q 'the reward sh.* was started 5 times and died each time.*it is not started any more' err && [ "$(wc -l < starts)" -lt 16 ] || fail "a dead reward: $(wc -l < starts) starts: $(cat err)"
+python3 -c '
+import json
+rows = [json.loads(line) for line in open("zeros/metrics.jsonl")]
+assert len(rows) == 2 and all(row["reward_crashes"] > 5 for row in rows), rows' || fail "crashes of a dead reward are not counted"
 "$temper" grpo run.yaml output_dir=none-2 'rewards=[{name: sh, command: [sh, even.sh]}]' > /dev/null || fail "a run whose reward was mended does not resume"
 "$temper" grpo run.yaml output_dir=once train.max_steps=1 'rewards=[{command: [cat]}]' 2> /dev/null || fail "one rollout without rewards ended the run"
 

@@ -132,7 +132,7 @@ TEST_CASE("a program that always dies before its first answer ends the judging")
   CommandReward dead(broken);
   int64_t heard = 0;
   std::string first;
-  dead.tell_failures([&](const std::string& detail) {
+  dead.tell_failures([&](const std::string& detail, bool) {
     if (heard++ == 0) first = detail;
   });
   const auto message = doctest::Contains(
@@ -151,6 +151,30 @@ TEST_CASE("a program that always dies before its first answer ends the judging")
   CommandReward reads(shell("read -r l; exit 3"));
   CHECK_THROWS_WITH_AS(reads.judge(samples(64)),
                        doctest::Contains("died each time without an answer"), RunError);
+}
+
+TEST_CASE("a program that always dies is not started any more where on_failure is written") {
+  const std::string starts =
+      (std::filesystem::temp_directory_path() / ("temper-starts-" + std::to_string(::getpid())))
+          .string();
+  RewardSection broken = shell("echo x >> " + starts + "; exit 1", kAmple, 2);
+  broken.ends_where_dead = false;
+  CommandReward dead(broken);
+  std::vector<std::string> last;
+  dead.tell_failures([&](const std::string& detail, bool is_last) {
+    if (is_last) last.push_back(detail);
+  });
+  for (int call = 0; call < 2; ++call) {
+    const std::vector<Verdict> verdicts = dead.judge(samples(64));
+    CHECK(verdicts.size() == 64);
+    for (const Verdict& verdict : verdicts) CHECK(verdict.kind == Kind::kCrashed);
+    CHECK(verdicts.back().detail.find("is not started any more") != std::string::npos);
+  }
+  REQUIRE(last.size() == 1);
+  CHECK(last[0].find("was started 5 times and died each time") != std::string::npos);
+  // Two workers: another may have been started when the fifth died.
+  CHECK(std::filesystem::file_size(starts) / 2 <= CommandReward::kMostStarts + 2);
+  std::filesystem::remove(starts);
 }
 
 TEST_CASE("a program that dies on a row, or has answered before, is asked on") {

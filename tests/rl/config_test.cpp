@@ -362,3 +362,13 @@ TEST_CASE("files that constrain what is sampled are a run's inputs") {
     CHECK(std::count(keys.begin(), keys.end(), key) == 1);
   }
 }
+
+TEST_CASE("a reward that always dies ends the run unless the config says what a failure is") {
+  const RlConfig config = load(
+      {"rewards=[{command: [sh]}, {name: b, command: [sh], on_failure: zero}, {name: c, command: "
+       "[sh], on_failure: drop}]"});
+  REQUIRE(config.rewards.size() == 3);
+  CHECK(config.rewards[0].ends_where_dead);
+  CHECK_FALSE(config.rewards[1].ends_where_dead);
+  CHECK_FALSE(config.rewards[2].ends_where_dead);
+}

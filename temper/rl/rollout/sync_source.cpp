@@ -55,7 +55,7 @@ void SyncSource::warn_of_failures() {
     failed.swap(failed_);
   }
   for (const std::string& failure : failed)
-    messages_.warn_once("first failure of " + failure.substr(0, failure.find(':')),
+    messages_.warn_once("failure of " + failure,
                         str("the reward ", failure,
                             " (further failures are counted and reported after the rollout)"));
 }
