@@ -205,7 +205,7 @@ Result binomial(const Value& n, const Value& k) {
 
 namespace {
 
-Value gcd_of(std::span<const Value> numbers, bool least_multiple) {
+Result gcd_of(std::span<const Value> numbers, bool least_multiple) {
   Value out = numbers[0];
   for (const Value& v : numbers.subspan(1)) {
     const auto a = static_cast<uint64_t>(std::abs(out.number.real())),
@@ -215,6 +215,7 @@ Value gcd_of(std::span<const Value> numbers, bool least_multiple) {
       out = integer(divisor);
     else
       out = multiply(integer(a / divisor), integer(b));
+    if (!(std::abs(out.number) <= 0x1p53)) return {};  // not exact any more
   }
   return sign_of(out) < 0 ? minus(out) : out;
 }
@@ -234,11 +235,7 @@ Result of_list(std::string_view name, std::span<const Value> numbers, bool varia
   const bool whole = std::all_of(numbers.begin(), numbers.end(), [](const Value& v) {
     return v.remainder && std::abs(v.number.real()) <= 0x1p53;
   });
-  if (whole) {
-    Value out = gcd_of(numbers, least_multiple);
-    if (!(std::abs(out.number) <= 0x1p53)) return {};  // of more than two: not exact any more
-    return out;
-  }
+  if (whole) return gcd_of(numbers, least_multiple);
   if (!variables) return {};
   double product = least_multiple ? 1.3 : 0.7;
   for (const Value& v : numbers) product *= 2 + std::sin(1.9 * v.number.real());
