@@ -141,18 +141,26 @@ Finding RunChecks::output_dir() const {
     const std::string damage = damage_of(config.resume);
     config.require(damage.empty(), "resume", damage, "; resume=auto takes the newest whole one");
     check_verb(config.resume, "resume");
-    return Finding::pass("resumes from " + config.resume, {{"state", "resume"}});
   }
+  const std::string moved = !there || train::earlier_files(config).empty()
+                                ? ""
+                                : directory +
+                                      " holds files of an earlier run, which are moved to " +
+                                      train::free_name_beside(directory, "old");
+  if (config.resume != "never" && config.resume != "auto") {
+    const std::string from = "resumes from " + config.resume;
+    const Json values{{"state", "resume"}};
+    return moved.empty() ? Finding::pass(from, values) : Finding::warn(from + "; " + moved, values);
+  }
+  if (!moved.empty())
+    return Finding::warn(moved + (config.resume == "never" ? " (resume: never)" : ""),
+                         {{"state", "new"}});
   if (found.empty())
     return there && !fs::is_empty(directory)
                ? Finding::warn(
                      directory + " has files, but no checkpoint: the run begins anew there",
                      {{"state", "new"}})
                : Finding::pass(directory + " is new", {{"state", "new"}});
-  if (config.resume == "never")
-    return Finding::warn(directory + " holds an earlier run; resume: never moves its files to " +
-                             train::free_name_beside(directory, "old"),
-                         {{"state", "new"}});
   // The run goes on from the newest whole one.
   std::string damaged;
   auto whole = found.begin();

@@ -106,6 +106,10 @@ bool RunChecks::model(bool scalar) {
 }
 
 void RunChecks::tokenizer() {
+  if (config.data.begun.empty()) {
+    config.data.begun = train::begin_of_run(config);
+    config.data.earlier_rules = train::has_earlier_rules(config);
+  }
   const std::string& directory = config.model.path;
   const bool read = list.run("tokenizer", [&] {
     const int64_t before = resident_memory_bytes();
@@ -122,10 +126,6 @@ void RunChecks::tokenizer() {
   if (!read || !policy.tokenizer)
     return list.add("chat_template",
                     Finding::warn("not checked: there is no tokenizer to go with it"));
-  if (config.data.begun.empty()) {
-    config.data.begun = train::begin_of_run(config);
-    config.data.earlier_rules = train::has_earlier_rules(config);
-  }
   list.run("chat_template", [&] {
     ChatOptions chat = config.data.chat_options();
     chat.adapter = config.adapter.path.value_or("");

@@ -5,9 +5,12 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/data/row_set.h"
+#include "temper/metrics/report.h"
 #include "temper/models/device.h"
 #include "temper/train/checkpoint.h"
 #include "temper/train/run_inputs.h"
+#include "temper/train/run_lock.h"
 
 namespace temper::train {
 namespace {
@@ -44,10 +47,10 @@ bool is_new_key(const RunConfig& config, const std::string& change) {
 
 // What a run writes into output_dir; the entries of kRunModels are weights that it trained.
 constexpr std::array kRunModels{"final", "critic", "best", "best-critic"};
-constexpr std::array kRunFiles{"config.yaml", "report.json", "report.html",  "metrics.jsonl",
-                               "metrics.csv", "eval.csv",    "metrics.prom", "manifest.jsonl",
-                               "trace.json",  "tensorboard", "wandb",        "rollouts",
-                               "eval_samples"};
+constexpr std::array kRunFiles{"config.yaml",  "report.json", "report.html",  "metrics.jsonl",
+                               "metrics.csv",  "eval.csv",    "metrics.prom", "manifest.jsonl",
+                               "trace.json",   "tensorboard", "wandb",        "rollouts",
+                               "eval_samples", "weights"};
 
 // The weight that earlier versions wrote for sources without one.
 bool is_default_weight(const std::string& change) {
@@ -65,6 +68,52 @@ bool lies_in(const std::string& path, const fs::path& directory) {
        place = place.parent_path())
     if (fs::equivalent(place, directory, none)) return true;
   return false;
+}
+
+// Whether a run has written into the directory.
+bool has_sign_of_run(const fs::path& directory) {
+  if (RunLock::has_run(directory.string())) return true;
+  std::error_code none;
+  const std::string report = (directory / "report.json").string();
+  if (!fs::exists(report, none)) return false;
+  try {
+    read_report_record(read_file(report, size_t{1} << 30), report);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Whether the run goes on from a checkpoint of its own directory: from any, or from the one named.
+bool resumes_here(const RunConfig& config, bool has_checkpoint) {
+  if (config.resume == "never") return false;
+  if (config.resume == "auto") return has_checkpoint;
+  std::error_code none;
+  if (!fs::exists(config.resume + "/state.json", none)) return true;  // an error is reported
+  const fs::path parent = fs::canonical(config.resume, none).parent_path();
+  return fs::equivalent(parent, fs::path(config.output_dir) / "checkpoints", none);
+}
+
+// Moves all of them, or none. Throws fs::filesystem_error.
+void move_all(const std::vector<fs::path>& found, const fs::path& to) {
+  fs::create_directory(to);
+  size_t moved = 0;
+  try {
+    for (; moved < found.size(); ++moved) fs::rename(found[moved], to / found[moved].filename());
+  } catch (const fs::filesystem_error&) {
+    std::error_code none;
+    while (moved-- > 0) fs::rename(to / found[moved].filename(), found[moved], none);
+    fs::remove(to, none);  // if it is empty
+    throw;
+  }
+}
+
+std::string free_name(const std::string& base) {
+  std::error_code none;
+  for (int64_t n = 1;; ++n) {
+    const std::string free = temper::str(base, "-", n);
+    if (!fs::exists(fs::symlink_status(free, none))) return free;
+  }
 }
 
 }  // namespace
@@ -95,16 +144,14 @@ std::string free_name_beside(const std::string& directory, const std::string& ki
   // A link's target is where files can be moved to by their names alone.
   if (fs::is_symlink(base, none) || name.empty() || name == "." || name == "..")
     base = fs::canonical(directory);
-  for (int64_t n = 1;; ++n) {
-    const std::string free = temper::str(base.string(), ".", kind, "-", n);
-    if (!fs::exists(fs::symlink_status(free, none))) return free;
-  }
+  return free_name(base.string() + "." + kind);
 }
 
-std::string move_earlier_run(RunConfig& config) {
+std::vector<fs::path> earlier_files(RunConfig& config) {
   const fs::path directory = config.output_dir;
   const bool has_checkpoint = !Checkpoints(config.output_dir, 1).all().empty();
-  if (config.resume != "never" && (config.resume != "auto" || has_checkpoint)) return {};
+  if (resumes_here(config, has_checkpoint)) return {};
+  const bool over = config.resume != "auto";
   std::error_code none;
   std::vector<fs::path> found;
   const auto add = [&](const char* name) {
@@ -114,23 +161,54 @@ std::string move_earlier_run(RunConfig& config) {
   if (has_checkpoint) add("checkpoints");
   const fs::path metrics = directory / "metrics.jsonl";
   const bool has_rows = fs::exists(metrics, none) && fs::file_size(metrics, none) > 0 && !none;
-  if (found.empty() && !(config.resume == "never" && has_rows)) return {};
+  if (found.empty() && !(over && has_rows)) return {};
+  if (!over && !has_sign_of_run(directory)) {
+    const fs::path model = directory / kRunModels[0];
+    config.require(!fs::exists(model, none), "output_dir", "found ", model.string(),
+                   ", which no run left there and this one would replace; expected a directory "
+                   "without it; move it elsewhere, or choose another output_dir");
+    return {};
+  }
   for (const char* name : kRunFiles) add(name);
+  for (fs::directory_iterator it(directory, none), end; !none && it != end; it.increment(none)) {
+    const std::string name = it->path().filename().string();  // trace.rank1.json
+    if (name.starts_with("trace.rank") && name.ends_with(".json")) found.push_back(it->path());
+  }
+  const auto keep = [&](const std::string& path) {
+    if (fs::exists(path, none))
+      std::erase_if(found, [&](const fs::path& entry) { return lies_in(path, entry); });
+  };
   each_named_input(config, [&](const std::string&, const std::string& text) {
-    if (fs::exists(text, none))
-      std::erase_if(found, [&](const fs::path& path) { return lies_in(text, path); });
+    keep(text);
+    if (text.find_first_of("*?[") == text.npos) return;
+    try {
+      for (const std::string& file : data::find_row_files(text)) keep(file);
+    } catch (const Error&) {  // it is no pattern of files
+    }
   });
-  const std::string old = free_name_beside(config.output_dir, "old");
+  keep(config.resume);
+  return found;
+}
+
+std::string move_earlier_run(RunConfig& config) {
+  const std::vector<fs::path> found = earlier_files(config);
+  if (found.empty()) return {};
+  std::string old = free_name_beside(config.output_dir, "old");
   try {
-    fs::create_directory(old);
-    for (const fs::path& path : found) fs::rename(path, fs::path(old) / path.filename());
+    try {
+      move_all(found, old);
+    } catch (const fs::filesystem_error&) {  // a file system of its own, as a container's volume
+      old = free_name((fs::path(config.output_dir) / "old").string());
+      move_all(found, old);
+    }
   } catch (const fs::filesystem_error& e) {
-    fs::remove(old, none);  // if it is empty
     throw ConfigError(temper::str(config.where("output_dir"), ": ", config.output_dir,
                                   " holds what an earlier run left, which this one would replace, "
                                   "and it cannot be moved to ",
-                                  old, ": ", e.code().message(),
-                                  "; move it elsewhere, or choose another output_dir"));
+                                  old, ": ", e.code().message(), " (",
+                                  e.path1().filename().string(),
+                                  "); all of it is where it was; move it elsewhere, or choose "
+                                  "another output_dir"));
   }
   return old;
 }

@@ -1,7 +1,9 @@
 // Checks of a run's output_dir, and its differences from the run that is there already.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "temper/train/config.h"
 
@@ -15,11 +17,15 @@ namespace temper::train {
 std::string changed_settings(RunConfig& config);
 
 // What a run that starts over in output_dir would replace (final/, checkpoints, metrics, rollouts)
-// is moved to a directory beside it, OUTPUT_DIR.old-1 or the next number, whose path is returned;
-// empty: there is nothing of worth. Under resume: never that is whatever an earlier run left, under
-// auto the models that it trained, as a run that left none is often killed and begun again. What
-// this run reads stays. Throws ConfigError where the files cannot be moved.
+// is moved to a directory beside it, OUTPUT_DIR.old-1 or the next number (OUTPUT_DIR/old-1 where
+// nothing can be moved out of it), whose path is returned; empty: there is nothing of worth. Under
+// resume: never, or a checkpoint elsewhere, that is whatever an earlier run left, under auto the
+// models that it trained, as a run that left none is often killed and begun again. What this run
+// reads stays. Throws ConfigError where the files cannot be moved (all of them are then where they
+// were), or where there is a final/ that no run left.
 std::string move_earlier_run(RunConfig& config);
+// What that would move.
+std::vector<std::filesystem::path> earlier_files(RunConfig& config);
 // The path DIRECTORY.KIND-N with the first N that is free, beside the directory itself.
 std::string free_name_beside(const std::string& directory, const std::string& kind);
 

@@ -63,7 +63,9 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   steps_ = steps;
   infos_ = std::move(infos);
   if (!is_writer()) return;
-  if (const std::string old = move_earlier_run(config_); !old.empty())
+  const std::string old = move_earlier_run(config_);
+  moved_ = !old.empty();
+  if (moved_)
     host_.console << path() << ": what an earlier run left is now in " << old << std::endl;
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.log_every = config_.metrics.log_every;
@@ -133,7 +135,7 @@ void RunDirectory::check_same_run(const std::string& checkpoint, const std::stri
 // A run that goes on from a checkpoint elsewhere, which is named, is a run of its own.
 std::string RunDirectory::id_of_run(const Checkpoint* resumed) const {
   if (!resumed) return new_run_id();
-  if (!lock_->run_id().empty()) return lock_->run_id();
+  if (!moved_ && !lock_->run_id().empty()) return lock_->run_id();
   const std::vector<std::string> all = checkpoints_.all();
   const bool here = std::find(all.begin(), all.end(), resumed->directory) != all.end();
   const Json its = resumed->values.value(Checkpoints::kRun, Json());
@@ -431,7 +433,14 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
   if (!config_.train.keep_final_checkpoint) checkpoints_.keep_record_alone(step);
 }
 
-bool RunDirectory::is_lost() const { return has_begun_ && lock_->place() != RunLock::Place::kHeld; }
+bool RunDirectory::is_lost() {
+  if (!has_begun_) return false;
+  if (lock_->make_again())
+    warn(str(path(),
+             "/.lock was removed while this run was writing there; it is made again, as it "
+             "keeps other runs out"));
+  return lock_->place() != RunLock::Place::kHeld;
+}
 
 std::string RunDirectory::leave_lost(int64_t step, bool together) {
   try {
@@ -441,16 +450,14 @@ std::string RunDirectory::leave_lost(int64_t step, bool together) {
   }
   const std::string before = path();
   std::string after = before;
-  bool removed = true;
+  bool removed = true, rows_are_there = false;
   if (is_writer()) {
     removed = lock_->place() == RunLock::Place::kRemoved;
     if (!removed) after = free_name_beside(before, "rescued");
-    const std::string id = lock_->run_id();
+    rows_are_there = removed && fs::exists(before + "/metrics.jsonl");
     config_.output_dir = after;
     fs::create_directories(after);
-    lock_.reset();
-    lock_.emplace(config_);
-    lock_->set_run_id(id);
+    lock_->move_to(config_);
     write_file_atomic(after + "/config.yaml", dump_run_config(config_, true));
   }
   if (together) config_.output_dir = after = mesh_.world->all_gather(after)[0];
@@ -464,7 +471,7 @@ std::string RunDirectory::leave_lost(int64_t step, bool together) {
              step, " is saved in ", after,
              removed ? ", and the same command goes on from there"
                      : ", and output_dir=" + after + " goes on from there",
-             "; earlier rows of metrics are gone");
+             rows_are_there ? "" : "; earlier rows of metrics are gone");
 }
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,

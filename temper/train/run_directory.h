@@ -93,8 +93,8 @@ class RunDirectory : public Messages {
   // rank that does not write, `make` gets an empty name, and takes part in gathering only.
   void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
   // Whether the directory is not this run's any more: it, or a part of it, was removed, or another
-  // run has its place. Rank 0 knows, after start().
-  bool is_lost() const;
+  // run has its place. Rank 0 knows, after start(). A lock that alone was removed is made again.
+  bool is_lost();
   // Where is_lost(): makes a directory that the state can be saved in, at the same path, or beside
   // it where another run has that; this is path() from now on. Returns what happened, and where the
   // state of step `step` will be. `together`: all ranks call it, and go there.
@@ -143,6 +143,7 @@ class RunDirectory : public Messages {
   int64_t steps_ = 0;
   int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
   bool has_begun_ = false;    // start() was called, on the rank that writes
+  bool moved_ = false;        // what an earlier run left was moved away
   bool resumed_ = false, finished_ = false;
   const double begun_ = steady_seconds();
   int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote, or writes

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "temper/base/error.h"
 
@@ -56,6 +57,11 @@ RunLock::RunLock(const RunConfig& config) : directory_(config.output_dir) {
   run_id_ = id_in(file_);
 }
 
+bool RunLock::has_run(const std::string& directory) {
+  const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  return file.get() >= 0 && !id_in(file).empty();
+}
+
 void RunLock::set_run_id(const std::string& id) {
   if (id == run_id_) return;
   const std::string line = id + "\n";
@@ -63,6 +69,24 @@ void RunLock::set_run_id(const std::string& id) {
   check(written == static_cast<ssize_t>(line.size()), directory_,
         "/.lock: cannot write: ", written < 0 ? std::strerror(errno) : "the disk is full");
   run_id_ = id;
+}
+
+void RunLock::move_to(const RunConfig& config) {
+  file_.reset(-1);  // the directory may be the same
+  RunLock lock(config);
+  lock.set_run_id(run_id_);
+  *this = std::move(lock);
+}
+
+bool RunLock::make_again() {
+  const std::string path = directory_ + "/.lock";
+  if (!is_missing(path) || is_missing(directory_ + "/config.yaml")) return false;
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0 || is_refused(file, LOCK_EX)) return false;
+  file_ = std::move(file);
+  const std::string id = std::exchange(run_id_, "");
+  set_run_id(id);
+  return true;
 }
 
 // The file's content says whose it is: some file systems change the numbers of their files.

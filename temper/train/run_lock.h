@@ -17,8 +17,16 @@ class RunLock {
 
   // The id of the directory's run; empty: no run has begun there, or an older version's.
   const std::string& run_id() const { return run_id_; }
+  // Whether a run has begun in the directory, as its file says.
+  static bool has_run(const std::string& directory);
   // Throws RunError.
   void set_run_id(const std::string& id);
+
+  // Locks the directory that the config names now, as the same run. Throws ConfigError; nothing is
+  // held then.
+  void move_to(const RunConfig& config);
+  // Makes the file again where it alone was removed; whether it was.
+  bool make_again();
 
   // What became of the directory since set_run_id(): it is there, it or a part of it was removed,
   // or another run has its place. A file system that does not answer is no loss.

@@ -126,6 +126,13 @@ sft output_dir=metric data.eval=rows.jsonl train.keep_best.metric=eval/lss train
 sft output_dir=a train.max_steps=3 resume=never > over.log 2>&1 || fail "starting over: $(cat over.log)"
 grep -q '^a: what an earlier run left is now in a.old-[0-9]*$' over.log && [ -e a.old-1/final/model.safetensors ] && [ -e a.old-2/checkpoints/step-30/state.json ] || fail "starting over: $(cat over.log) $(ls -d a.old-*)"
 
+# check says so before, also where checkpoints are gone.
+says() { "$temper" check sft model.path=model data.train=rows.jsonl train.batch_size=4 "$@" 2>&1 | grep output_dir > said; grep -q 'are moved to over.old-1' said; }
+sft output_dir=over train.max_steps=2 > /dev/null
+says output_dir=over resume=never && says output_dir=over resume=a/checkpoints/step-3 || fail "check of what is moved: $(cat said)"
+rm -r over/checkpoints
+says output_dir=over && says output_dir=over resume=never || fail "check of what is moved without checkpoints: $(cat said)"
+
 # The same for ranks, told by their launcher and by whoever signals the group; and ranks end with their launcher.
 setsid "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=f train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2> ranks &
 launcher=$!

@@ -1,5 +1,6 @@
 // The directory of a run while others change it: it is removed, taken by another run, or holds what
 // another run left.
+#include <algorithm>
 #include <filesystem>
 
 #include "temper/base/file.h"
@@ -154,4 +155,89 @@ TEST_CASE("a run that starts over moves aside what an earlier one left") {
   CHECK_FALSE(fs::exists(run + ".old-3"));
   CHECK(go(run + "/", 3, 0, "never").console.find(run + ".old-3") != std::string::npos);
   CHECK(go(folder / "new", 3, 0, "never").console.find(".old") == std::string::npos);
+}
+
+TEST_CASE("what no run left is neither moved nor replaced") {
+  const Folder folder;
+  const std::string mine = folder / "mine";
+  fs::create_directories(mine + "/best");
+  fs::create_directories(mine + "/wandb");
+  write_file_atomic(mine + "/best/notes", "x");
+  write_file_atomic(mine + "/report.json", "{}");
+  CHECK(go(mine, 2).console.find(".old") == std::string::npos);
+  CHECK_FALSE(fs::exists(mine + ".old-1"));
+  CHECK(read_file(mine + "/best/notes") == "x");
+  CHECK(fs::exists(mine + "/wandb"));
+  // The run would replace it at its end.
+  const std::string other = folder / "other";
+  fs::create_directories(other + "/final");
+  CHECK_THROWS_WITH_AS(go(other, 2),
+                       doctest::Contains((other + "/final, which no run left there").c_str()),
+                       ConfigError);
+  CHECK(fs::is_empty(other + "/final"));
+  // A copy without hidden files and checkpoints still says whose it is.
+  const std::string copy = folder / "copy";
+  fs::copy(mine, copy, fs::copy_options::recursive);
+  fs::remove_all(copy + "/checkpoints");
+  fs::remove(copy + "/.lock");
+  CHECK(go(copy, 2).console.find(copy + ".old-1") != std::string::npos);
+}
+
+TEST_CASE("an earlier run is moved into its own directory where it cannot be moved out") {
+  const Folder folder;
+  const std::string run = folder / std::string(252, 'r');  // with .old-1 too long for a name
+  go(run, 2);
+  const std::string model = read_file(run + "/final/model.safetensors");
+  const Made over = go(run, 2, 0, "never", 3e-2);
+  CHECK(over.console.find("is now in " + run + "/old-1") != std::string::npos);
+  CHECK(read_file(run + "/old-1/final/model.safetensors") == model);
+  CHECK(read_file(run + "/final/model.safetensors") != model);
+  CHECK(go(run, 2, 0, "never").console.find(run + "/old-2") != std::string::npos);
+}
+
+TEST_CASE("a run that goes on from a checkpoint elsewhere replaces no earlier run") {
+  const Folder folder;
+  const std::string a = folder / "a", b = folder / "b";
+  go(a, 6);
+  go(b, 6, 2, "auto", 3e-2);
+  const std::string model = read_file(a + "/final/model.safetensors"),
+                    rows = read_file(a + "/metrics.jsonl"),
+                    id = train::Checkpoints::run_of(a + "/checkpoints/step-6");
+  CHECK(go(a, 4, 0, b + "/checkpoints/step-2").console.find("is now in " + a + ".old-1") !=
+        std::string::npos);
+  CHECK(read_file(a + ".old-1/final/model.safetensors") == model);
+  CHECK(read_file(a + ".old-1/metrics.jsonl") == rows);
+  CHECK(fs::exists(a + ".old-1/checkpoints/step-6/state.json"));
+  CHECK_FALSE(fs::exists(a + "/checkpoints/step-6"));
+  CHECK(train::Checkpoints::run_of(a + "/checkpoints/step-4") != id);
+  // One of its own is gone back to in place; one that is not there moves nothing.
+  CHECK(go(a, 4, 0, a + "/checkpoints/step-4/").console.find(".old") == std::string::npos);
+  CHECK_THROWS_AS(go(a, 4, 0, folder / "none"), ConfigError);
+  CHECK_FALSE(fs::exists(a + ".old-2"));
+}
+
+TEST_CASE("a lock that alone is removed is made again, and the run is whole") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  CHECK(lose(run, [&] { fs::remove(run + "/.lock"); }) == "the run was whole");
+  CHECK(fs::file_size(run + "/.lock") > 0);
+  CHECK(fs::exists(run + "/final/model.safetensors"));
+  CHECK(go(run, 6).console.find("this run is complete") != std::string::npos);
+}
+
+TEST_CASE("files that a pattern names are not moved") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  go(run, 2);
+  fs::create_directories(run + "/rollouts");
+  write_file_atomic(run + "/rollouts/step-1.jsonl", "{}\n");
+  Run again(run, tiny::constant_rate(1e-2));
+  again.config.resume = "never";
+  const auto moves_rollouts = [&] {
+    const std::vector<fs::path> files = train::earlier_files(again.config);
+    return std::find(files.begin(), files.end(), fs::path(run) / "rollouts") != files.end();
+  };
+  CHECK(moves_rollouts());
+  again.config.data.train = {{.path = run + "/rollouts/*.jsonl"}};
+  CHECK_FALSE(moves_rollouts());
 }
