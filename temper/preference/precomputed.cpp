@@ -52,6 +52,7 @@ std::string fingerprint(const PreferenceConfig& config) {
   data::DataSection section = config.data;
   return Json{{"files", files},
               {"data", dump_yaml(write_fields(Fields::of(section)))},
+              {"earlier_rules", config.data.earlier_rules},
               {"dtype", static_cast<int>(config.model.dtype)},
               {"arithmetic", static_cast<int>(config.model.arithmetic)},
               {"storage", config.model.storage ? static_cast<int>(*config.model.storage) : -1},
