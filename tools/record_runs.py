@@ -7,9 +7,8 @@ usage: tools/record_runs.py --temper build/temper --output RECORD.json [--only N
 
 A change that is meant to leave every number alone is checked with a record of the build before and one of the build
 after. Every build is given the same commands, models (random weights from one seed) and rows. Recorded are the SHA-256
-of every file in final/, every value of metrics.jsonl but times and memory, and the fields of the rollouts. Keys that
-only one of two records has are listed as added or removed; a value that both have and that differs is a difference, and
-the exit status is then 1.
+of every file in final/, every value of metrics.jsonl but times and memory, and the fields of the rollouts. Runs and keys
+that only one of two records has are listed, and are differences as values that differ are: the exit status is then 1.
 
 --targets compares one build with itself: under every set of vector instructions that the machine has (TEMPER_SIMD), with
 a LibTorch without vectors (ATEN_CPU_CAPABILITY), and with a C library whose functions take other paths (GLIBC_TUNABLES).
@@ -181,6 +180,8 @@ def record(temper, only, environment):
         return call([f"{name}/out.jsonl" if argument == target_runs.OUT else argument for argument in command])
 
     out = {}
+    if unknown := sorted(set(only or ()) - set(runs())):
+        sys.exit(f"--only: found {', '.join(unknown)}, expected names of runs: {', '.join(runs())}")
     wanted = {name: commands for name, commands in runs().items() if not only or name in only}
     used = {argument.removeprefix("model.path=").removeprefix("distill.teacher=") for commands in wanted.values() for command in commands for argument in command}
     with tempfile.TemporaryDirectory() as directory:
@@ -218,6 +219,7 @@ def environments(temper):
 
 def compare_targets(temper, only):
     """Records each run as it is and in each environment; prints what differs. The number of runs that differ or fail."""
+    only = only or [name for name in runs() if name not in target_runs.DIFFER]
     first = record(temper, only, {})
     failed = {name for name, run in first.items() if run["status"]}
     for environment in environments(temper):
@@ -242,6 +244,7 @@ def compare(a, b, limit=None):
     different = 0
     for name in a | b:
         if name not in a or name not in b:
+            different += 1
             print(f"{name}: only in the {'first' if name in a else 'second'} record")
             continue
         if a[name]["status"] != b[name]["status"]:
@@ -255,6 +258,7 @@ def compare(a, b, limit=None):
             print(f"{name}: {place}: {before.get(place, 'absent')[:40]} and {after.get(place, 'absent')[:40]}")
         for word, only in (("removed", keys_before - keys_after), ("added", keys_after - keys_before)):
             if only:
+                different += len(only)
                 print(f"{name}: {word}: {', '.join(sorted(only))}")
     return different
 
@@ -271,7 +275,7 @@ def main():
     if args.compare:
         a, b = (json.loads(path.read_text()) for path in args.compare)
         different = compare(a, b)
-        print(f"{different} values differ" if different else "every value that both have is the same")
+        print(f"{different} values differ" if different else "every value is the same")
         sys.exit(1 if different else 0)
     if args.temper and args.targets:
         sys.exit(1 if compare_targets(str(args.temper.resolve()), args.only) else 0)
