@@ -232,8 +232,9 @@ void use_model(RunConfig& config) {
 }  // namespace
 
 std::vector<std::string> model_warnings(const std::string& directory) {
+  const models::HfConfig config = models::HfConfig::load(directory);  // first, for its errors
   std::vector<std::string> warnings{models::untied_head(directory),
-                                    models::unapplied_dropout(models::HfConfig::load(directory))};
+                                    models::unapplied_dropout(config)};
   std::erase(warnings, "");
   return warnings;
 }
