@@ -55,6 +55,13 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
   for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
 }
 
+namespace {
+
+// As messages write it: whether a NaN has a sign is up to the machine.
+double unsigned_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
+}  // namespace
+
 bool Trainer::step() {
   if (step_ >= steps_) return false;
   const double start = steady_seconds();
@@ -137,8 +144,8 @@ void Trainer::update(const LossSums& sums) {
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
     throw NotFinite(str(
-        "step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (", trainable->name,
-        ") ", norms.back(),
+        "step ", step_ + 1, ": the loss is ", unsigned_nan(loss), " and the gradient's norm (",
+        trainable->name, ") ", unsigned_nan(norms.back()),
         step_ == 0 ? "; nothing was trained yet: the model's weights may contain NaN or infinite "
                      "values, or overflow"
                    : "; check rows and rewards, or try a lower optimizer.learning_rate"));
