@@ -20,6 +20,8 @@ bool available();
 // compiling takes time that grows with the square of the length, and cannot be interrupted. Schemas
 // have limits of their own beside this one (SchemaLimits).
 void check_size(const Spec& spec);
+// The same of the length alone: for a grammar that repeats nothing.
+void check_num_bytes(const Spec& spec);
 
 // A compiled grammar: immutable, for any number of completions at once.
 class Grammar;

@@ -281,18 +281,40 @@ std::string json_pattern(std::string_view pattern, const std::string& where) {
   return "\u00e9{0}(?:" + Translator(pattern, where).translated() + ")";
 }
 
+// In a grammar blanks, ends of lines and comments may stand between the brace, numbers and comma.
+// Both tables keep the time linear, however many braces a comment has.
 int64_t num_large_repeats(std::string_view text) {
   constexpr int64_t kLarge = 32;
-  int64_t found = 0;
-  for (size_t at = 0; (at = text.find('{', at)) != text.npos; ++at) {
+  const size_t size = text.size();
+  std::vector<size_t> shown(size + 1, size);  // what follows blanks and comments from here
+  for (size_t at = size, line = size; at-- > 0;) {
+    const char c = text[at];
+    if (c == '\n' || c == '\r') line = at;
+    const bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    shown[at] = blank ? shown[at + 1] : c == '#' ? shown[line] : at;
+  }
+  size_t read = size;  // where the last range began: braces of one comment share what follows it
+  bool is_large = false;
+  const auto large_range = [&](size_t at) {
     int64_t largest = 0, number = 0;
-    size_t end = at + 1;
-    for (; end < text.size() && (text[end] == ',' || (text[end] >= '0' && text[end] <= '9'));
-         ++end) {
-      number = text[end] == ',' ? 0 : std::min(10 * number + (text[end] - '0'), kLarge);
+    for (; at < size; at = shown[at + 1]) {
+      const char c = text[at];
+      if (c >= '0' && c <= '9')
+        number = std::min(10 * number + (c - '0'), kLarge);
+      else if (c == ',')
+        number = 0;
+      else if (c != '+' && c != '-')
+        break;
       largest = std::max(largest, number);
     }
-    found += end < text.size() && text[end] == '}' && largest >= kLarge;
+    return at < size && text[at] == '}' && largest >= kLarge;
+  };
+  int64_t found = 0;
+  for (size_t at = 0; (at = text.find('{', at)) != text.npos; ++at) {
+    const size_t begin = shown[at + 1];
+    if (begin != read) is_large = large_range(begin);
+    read = begin;
+    found += is_large;
   }
   return found;
 }

@@ -8,7 +8,8 @@
 namespace temper::grammar {
 
 // How many of the repetitions {n}, {n,} and {m,n} of an expression or a grammar go up to 32 or
-// more. The time of XGrammar grows with the square of their number, whatever they repeat.
+// more; those within quotes count, too. The time of XGrammar grows with the square of their number,
+// whatever they repeat.
 int64_t num_large_repeats(std::string_view text);
 inline constexpr int64_t kMostRepeats = 256;  // of these in one expression, grammar or schema
 

@@ -77,7 +77,10 @@ SpecPointer read_choice(const Json& value, const std::string& key) {
     if (!seen.insert(text.get<std::string>()).second) continue;
     rule += (&text == &value.front() ? "" : " | ") + dump_json(text);
   }
-  return spec(Kind::kGrammar, rule, key);
+  auto out =
+      std::make_shared<const grammar::Spec>(Kind::kGrammar, std::move(rule), "`" + key + "`");
+  grammar::check_num_bytes(*out);  // braces in the texts repeat nothing
+  return out;
 }
 
 SpecPointer read_response_format(Members& members) {

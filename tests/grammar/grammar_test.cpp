@@ -12,6 +12,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/grammar/json_pattern.h"
 #include "temper/grammar/token_bytes.h"
 #include "tests/text/golden.h"
 
@@ -239,6 +240,17 @@ TEST_CASE("what is wrong is said") {
   }
   CHECK(message(f, regex("a")).empty());
   CHECK_THROWS_AS(Compiler(nullptr, 10), ConfigError);
+}
+
+TEST_CASE("large repetitions are counted, however they are written") {
+  for (const std::string large : {"{32}", "{32,}", "{0,32}", "{ 32 }", "{32 ,}", "{ 1 ,\t99\n}",
+                                  "{#\n32}", "{# a\r\n# 9\n 0032 # , 7\n}", "{+32}", "{32,-1}"})
+    CHECK_MESSAGE(num_large_repeats(str("[a]", large, " [b]{2}")) == 1, large);
+  for (const std::string small : {"{31}", "{ 31 }", "{3 1}", "{#32\n31}", "{32", "{a32}", "{}"})
+    CHECK_MESSAGE(num_large_repeats(str("[a]", small, " [b]{2}")) == 0, small);
+  std::string text = "root ::=";
+  for (int i = 0; i < 257; ++i) text += " [a]{ 99 }";
+  CHECK_THROWS_WITH_AS(check_size(ebnf(text)), doctest::Contains("257 repetitions"), ConfigError);
 }
 
 TEST_CASE("bytes that tokens add") {

@@ -331,6 +331,10 @@ TEST_CASE("forms of completions") {
   CHECK(form(R"("structured_outputs": {"grammar": "root ::= \"a\""})")->kind == Kind::kGrammar);
   CHECK(form(R"("structured_outputs": {"json_object": true})")->kind == Kind::kJsonSchema);
   CHECK(form(R"("guided_choice": ["a", "b", "a"])")->text == R"(root ::= "a" | "b")");
+  std::string choices;
+  for (int i = 0; i < 300; ++i)
+    choices += (i > 0 ? ",\"" : "\"") + std::to_string(i) + " of \\\\vspace{64}\"";
+  CHECK_NOTHROW(form(("\"guided_choice\": [" + choices + "]").c_str()));
   CHECK(problem_of("\"guided_regex\": \"" + std::string(20000, 'a') + "\"").find("bytes") !=
         std::string::npos);
   CHECK(form(R"("guided_choice": ["a\"b", "c"])")->text == R"(root ::= "a\"b" | "c")");
