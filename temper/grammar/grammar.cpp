@@ -83,12 +83,16 @@ std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
 
 }  // namespace
 
-void check_size(const Spec& spec) {
+void check_num_bytes(const Spec& spec) {
   const size_t most = spec.kind == Spec::Kind::kRegex     ? kLongestRegex
                       : spec.kind == Spec::Kind::kGrammar ? kLongestGrammar
                                                           : kLongestText;
   check<ConfigError>(spec.text.size() <= most, spec.where, ": found ", spec.text.size(),
                      " bytes, expected at most ", most, "; longer ones take minutes to compile");
+}
+
+void check_size(const Spec& spec) {
+  check_num_bytes(spec);
   if (spec.kind == Spec::Kind::kJsonSchema) return;
   const int64_t repeats = num_large_repeats(spec.text);
   check<ConfigError>(repeats <= kMostRepeats, spec.where, ": found ", repeats,
@@ -106,11 +110,11 @@ Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool onc
             const std::string& where) {
   Json list = Json::array();
   size_t size = 0;
-  int64_t literals = 0;
+  SchemaTotals totals;
   for (const Tag& tag : tags) {
     size += tag.begin.size() + dump_json(tag.schema).size() + tag.end.size();
     check<ConfigError>(size <= kLongestText, where, ": more than ", kLongestText, " bytes");
-    const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where, &literals);
+    const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where, &totals);
     list.push_back({{"type", "tag"},
                     {"begin", tag.begin},
                     {"content",

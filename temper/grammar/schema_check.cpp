@@ -19,8 +19,8 @@ namespace {
 
 class Checker {
  public:
-  Checker(const Json& root, std::string where, int64_t literal_bytes)
-      : root_(root), where_(std::move(where)), literal_bytes_(literal_bytes) {}
+  Checker(const Json& root, std::string where, SchemaTotals& totals)
+      : root_(root), where_(std::move(where)), totals_(totals) {}
 
   void visit(const Json& schema, const std::string& place, int64_t depth);
   // Schemas that XGrammar might take for others.
@@ -32,7 +32,6 @@ class Checker {
   const std::vector<Rewritten>& patterns() const { return patterns_; }
   // `patternProperties` whose only name is replaced by this pattern for XGrammar.
   const std::vector<Rewritten>& names() const { return names_; }
-  int64_t literal_bytes() const { return literal_bytes_; }
 
  private:
   template <class... Parts>
@@ -64,13 +63,13 @@ class Checker {
   void check_string(const Json& schema, const std::string& place);
   void visit_name_pattern(const std::string& name, const std::string& place);
   void add_literal(size_t bytes, const std::string& place) {
-    limit(literal_bytes_ += static_cast<int64_t>(bytes), SchemaLimits::kLiteralBytes,
+    limit(totals_.literal_bytes += static_cast<int64_t>(bytes), SchemaLimits::kLiteralBytes,
           "bytes of `const`, `enum` and names of properties in total", place);
   }
   void add_pattern(const std::string& pattern, const std::string& place) {
-    limit(pattern_bytes_ += std::ssize(pattern), SchemaLimits::kPatternBytes, "bytes of patterns",
-          place);
-    limit(repeats_ += num_large_repeats(pattern), kMostRepeats,
+    limit(totals_.pattern_bytes += std::ssize(pattern), SchemaLimits::kPatternBytes,
+          "bytes of patterns", place);
+    limit(totals_.repeats += num_large_repeats(pattern), kMostRepeats,
           "repetitions with a bound of 32 or more, as in {32}, in patterns", place);
   }
   std::string in_json(const std::string& pattern, const std::string& place) const {
@@ -82,15 +81,14 @@ class Checker {
   std::set<const Json*> visited_;
   std::vector<std::string> confusable_;
   std::vector<Rewritten> patterns_, names_;
-  int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0, pattern_bytes_ = 0, literal_bytes_,
-          large_counts_ = 0, repeats_ = 0;
+  SchemaTotals& totals_;
 };
 
 void Checker::visit(const Json& schema, const std::string& place, int64_t depth) {
   if (schema.is_boolean() || !visited_.insert(&schema).second) return;
   if (!schema.is_object()) wrong("found ", quote(schema), " at ", place, ", expected a schema");
   limit(depth, SchemaLimits::kDepth, "schemas within each other", place.substr(0, 60) + "..");
-  limit(++schemas_, SchemaLimits::kSchemas, "schemas", place);
+  limit(++totals_.schemas, SchemaLimits::kSchemas, "schemas", place);
   for (const char* key : kUnheldKeywords)
     if (const Json* value = find(schema, key); value && *value != false)
       refuse("the keyword `", key, "` at ", place);
@@ -132,8 +130,8 @@ void Checker::visit_whole(const Json& schema, const std::string& whole, const st
   if (!value.is_array() || value.empty())
     wrong("`", whole, "` at ", place, ": found ", quote(value), ", expected a list, not empty");
   if (whole == "enum") {
-    enum_values_ += static_cast<int64_t>(value.size());
-    limit(enum_values_, SchemaLimits::kEnumValues, "values of `enum` in total", place);
+    totals_.enum_values += static_cast<int64_t>(value.size());
+    limit(totals_.enum_values, SchemaLimits::kEnumValues, "values of `enum` in total", place);
     for (const Json& one : value) add_literal(dump_json(one).size(), place);
     return;
   }
@@ -204,7 +202,7 @@ void Checker::check_counts(const Json& schema, const std::string& place) {
       wrong("too large: `", key, "` at ", place, " is ", quote(*count), ", expected at most ",
             SchemaLimits::kCount);
     if (*count > SchemaLimits::kSmallCount)
-      limit(++large_counts_, SchemaLimits::kLargeCounts,
+      limit(++totals_.large_counts, SchemaLimits::kLargeCounts,
             "values of minLength, maxItems and the like above 1024", place);
   }
 }
@@ -223,8 +221,8 @@ void Checker::visit_object(const Json& schema, const std::string& place, int64_t
     const std::string here = within(place, key);
     if (!map->is_object())
       wrong("`", key, "` at ", place, ": found ", quote(*map), ", expected an object of schemas");
-    properties_ += static_cast<int64_t>(map->size());
-    limit(properties_, SchemaLimits::kProperties, "properties in total", place);
+    totals_.properties += static_cast<int64_t>(map->size());
+    limit(totals_.properties, SchemaLimits::kProperties, "properties in total", place);
     bool confusable = false;
     for (const auto& [name, value] : map->items()) {
       if (key == std::string_view("properties")) add_literal(name.size() * copies, place);
@@ -360,12 +358,12 @@ Json adapted(const Json& schema, const Checker& checker) {
 }  // namespace
 
 std::string checked_schema(const Json& schema, const std::string& text, const std::string& where,
-                           int64_t* literal_bytes) {
+                           SchemaTotals* totals) {
   check<ConfigError>(schema.is_object() || schema.is_boolean(), where,
                      ": expected a JSON schema, an object");
-  Checker checker(schema, where, literal_bytes ? *literal_bytes : 0);
+  SchemaTotals own;
+  Checker checker(schema, where, totals ? *totals : own);
   checker.visit(schema, "#", 0);
-  if (literal_bytes) *literal_bytes = checker.literal_bytes();
   if (checker.confusable().empty() && checker.patterns().empty() && checker.names().empty())
     return text;
   return dump_json(adapted(schema, checker));

@@ -9,8 +9,8 @@
 
 namespace temper::grammar {
 
-// Limits of one schema. XGrammar takes time that grows with the square of most of these: one at a
-// limit compiles in seconds.
+// Limits of one schema, or of several that are compiled together. XGrammar takes time that grows
+// with the square of most of these: one at a limit compiles in seconds.
 struct SchemaLimits {
   static constexpr int64_t kEnumValues = 5000;  // values of all `enum`s together
   static constexpr int64_t kProperties = 1000;  // properties of all objects together
@@ -28,11 +28,17 @@ struct SchemaLimits {
   static constexpr int64_t kLargeCounts = 200, kSmallCount = 1024;
 };
 
+// What counts towards the limits.
+struct SchemaTotals {
+  int64_t schemas = 0, properties = 0, enum_values = 0, pattern_bytes = 0, literal_bytes = 0,
+          large_counts = 0, repeats = 0;
+};
+
 // The text to compile, equal in meaning. Throws ConfigError ("WHERE: ..") that names the keyword
 // and its place, "#/properties/a", if a keyword is malformed, cannot be enforced, or is over a
-// limit. literal_bytes: those of the schemas before this one that are compiled together with it, to
-// which its own are added; null: there are none.
+// limit. totals: of the schemas before this one that are compiled together with it, to which its
+// own are added; null: there are none.
 std::string checked_schema(const Json& schema, const std::string& text, const std::string& where,
-                           int64_t* literal_bytes = nullptr);
+                           SchemaTotals* totals = nullptr);
 
 }  // namespace temper::grammar

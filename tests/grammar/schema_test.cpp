@@ -520,6 +520,48 @@ TEST_CASE("the functions of a request share the limit of one schema") {
   CHECK_NOTHROW(tagged(tags(3), "\n", false, "tools"));
   CHECK_THROWS_WITH_AS(tagged(tags(4), "\n", false, "tools"),
                        doctest::Contains("tools: too large: more than 65536 bytes"), ConfigError);
+  const auto refusal_of = [](const char* schema) {
+    const std::vector<Tag> two(2, {"<call>", parse_json(schema, "schema"), "</call>"});
+    try {
+      tagged(two, "\n", false, "tools");
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto pattern = [](const char* part, int n) {
+    Json schema{{"type", "string"}, {"pattern", ""}};
+    for (int i = 0; i < n; ++i) schema["pattern"].get_ref<std::string&>() += part;
+    return dump_json(schema);
+  };
+  const auto list = [](const char* key, int n, const char* each) {
+    Json all = Json::array();
+    for (int i = 0; i < n; ++i) {
+      Json one = parse_json(each, "each");
+      if (one.is_object() && one.contains("maxLength")) one["maxLength"] = 2000 + i;
+      if (one.is_number()) one = i;
+      all.push_back(one);
+    }
+    return dump_json(Json{{key, all}});
+  };
+  Json properties = Json::object();
+  for (int i = 0; i < 501; ++i) properties["p" + std::to_string(i)] = {{"type", "null"}};
+  const Json object{{"type", "object"},
+                    {"properties", properties},
+                    {"required", {"p0", "p1"}},
+                    {"additionalProperties", false}};
+  const std::pair<std::string, const char*> halves[] = {
+      {pattern("[a-c]{1,32}", 129), "more than 256 repetitions"},
+      {pattern("aaaaaaaa", 1025), "more than 16384 bytes of patterns"},
+      {list("enum", 2501, "0"), "more than 5000 values of `enum`"},
+      {list("anyOf", 1001, R"({"type":"null"})"), "more than 2000 schemas"},
+      {list("anyOf", 101, R"({"type":"string","maxLength":0})"),
+       "more than 200 values of minLength"},
+      {dump_json(object), "more than 1000 properties"}};
+  for (const auto& [half, refused] : halves) {
+    const std::string found = refusal_of(half.c_str());
+    CHECK_MESSAGE(found.find(refused) != found.npos, found);
+  }
 }
 
 TEST_CASE("an error names what is wrong to its end, whatever characters it has") {
