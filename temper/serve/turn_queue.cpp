@@ -26,7 +26,8 @@ TurnQueue::Client* TurnQueue::next_client(std::string& name) {
 }
 
 // Each job that was added calls this once. One that finds nothing it may run leaves its job to
-// whoever ends a job of that client.
+// whoever ends a job of that client, and who ends one may go on with another client's: so whoever
+// leaves jobs of a client behind looks for more, full or not.
 void TurnQueue::run_next() {
   std::unique_lock lock(mutex_);
   std::string name;
@@ -41,9 +42,9 @@ void TurnQueue::run_next() {
     job = nullptr;
     lock.lock();
     client = &clients_.at(name);
-    const bool more = !client->waiting.empty(), was_full = client->running == most_of_client_;
+    const bool more = !client->waiting.empty();
     if (--client->running == 0 && !more) clients_.erase(name);
-    if (!was_full || !more) return;
+    if (!more) return;
   }
 }
 

@@ -58,6 +58,48 @@ TEST_CASE("a client has no more threads than it may, whatever it adds, and loses
   }
 }
 
+TEST_CASE("no job is left behind where a thread that had one client's takes another's") {
+  std::atomic<int> ran{0};
+  {
+    TurnQueue queue(3, 2);
+    struct Gate {
+      std::promise<void> begun, go_on;
+    };
+    Gate a1, a2, a3, b, c;
+    const auto held = [&](const char* client, Gate& gate) {
+      queue.run(client, [&] {
+        gate.begun.set_value();
+        gate.go_on.get_future().wait();
+        ++ran;
+      });
+    };
+    held("a", a1);
+    held("a", a2);
+    a1.begun.get_future().wait();
+    a2.begun.get_future().wait();
+    held("a", a3);
+    std::promise<void> a4_begun;
+    queue.run("a", [&] {
+      a4_begun.set_value();
+      ++ran;
+    });
+    queue.run("a", [&] { ++ran; });
+    // The third thread has found nothing to do for "a" when it comes to this one, and "b" waits.
+    held("c", c);
+    c.begun.get_future().wait();
+    held("b", b);
+    a1.go_on.set_value();
+    a3.begun.get_future().wait();
+    a2.go_on.set_value();
+    b.begun.get_future().wait();
+    a3.go_on.set_value();
+    a4_begun.get_future().wait();
+    b.go_on.set_value();
+    c.go_on.set_value();
+  }  // waits for all that will run
+  CHECK(ran == 7);
+}
+
 TEST_CASE("jobs that have not begun can be taken out") {
   std::promise<void> begun, go_on;
   int ran = 0;
