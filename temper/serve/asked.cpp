@@ -25,10 +25,9 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
   return std::min<int64_t>(room, request.chat ? 1024 : 16);
 }
 
-// Throws DataError where the answer to one request could take more memory than kMostAnswerBytes:
-// all its choices, at their longest.
-void check_answer_size(const CompletionRequest& request,
-                       const std::vector<generate::Request>& asked) {
+}  // namespace
+
+void check_answer_size(const CompletionRequest& request, std::span<const generate::Request> asked) {
   constexpr double kMostAnswerBytes = 4294967296.0;
   // Of JSON in memory: of a token's text, of its log-probability, of each likely token beside it.
   constexpr double kText = 16, kLogprob = 100;
@@ -46,8 +45,6 @@ void check_answer_size(const CompletionRequest& request,
                    static_cast<int64_t>(kMostAnswerBytes),
                    "; ask for fewer choices, tokens or log-probabilities at once");
 }
-
-}  // namespace
 
 uint64_t random_seed() {
   std::random_device device;

@@ -1,6 +1,7 @@
 // What a request asks of the engine.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionR
 
 // A seed for a request that has none.
 uint64_t random_seed();
+
+// Throws DataError where the answer to one request, all its choices at their longest, could take
+// more than 4 GiB of memory.
+void check_answer_size(const CompletionRequest& request, std::span<const generate::Request> asked);
 
 // One request of each prompt, with its number as the index. Throws DataError for an invalid
 // prompt, and if prompt and completion exceed the model's positions.

@@ -222,6 +222,7 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   out.asked.options.stream = request.stream;
   out.asked.options.max_new_tokens = most;
   out.asked.options.min_new_tokens = std::min(out.asked.options.min_new_tokens, most);
+  check_answer_size(request, {&out.asked, 1});
   tokens_ += (length + kept) * samples;
   for (turn.choice = 0; turn.choice < samples; ++turn.choice) {
     turns_.push_back(turn);

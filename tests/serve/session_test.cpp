@@ -223,6 +223,25 @@ TEST_CASE("a turn names the weights that sampled it, whatever sampled those befo
   CHECK(turns[1]["parent"] == 0);
 }
 
+TEST_CASE("an answer that would take too much memory is refused before a turn is kept") {
+  Talk talk;
+  CompletionRequest request;
+  request.chat = true;
+  request.prompts = {Json::array({asks("one")})};
+  request.num_samples = 64;
+  request.logprobs = true;
+  request.options.top_logprobs = 20;
+  request.max_tokens = 1 << 19;
+  const auto begin = [&] {
+    talk.session->begin(request, talk.format, ToolCallFormat::kHermes, 7, 1 << 20, 0);
+  };
+  CHECK_THROWS_WITH_AS(begin(), doctest::Contains("the answer may take"), DataError);
+  CHECK(talk.session->num_tokens() == 0);
+  CHECK(talk.session->to_json()["turns"].empty());
+  request.num_samples = 1;
+  CHECK_NOTHROW(begin());
+}
+
 TEST_CASE("a session's limits and its end") {
   SessionRules rules;
   rules.most_turns = 2;
