@@ -54,7 +54,7 @@ std::vector<std::string_view> keys_of(std::string_view list) {
     std::string_view key = list.substr(at, end - at);
     while (key.starts_with(' ')) key.remove_prefix(1);
     while (key.ends_with(' ')) key.remove_suffix(1);
-    if (!key.empty()) keys.push_back(key);
+    if (!key.empty() && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     at = end + 1;
   }
   return keys;

@@ -271,11 +271,13 @@ void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handle
   try {
     handler();
   } catch (const TooManyRequests& e) {
-    exchange.answer(
-        error_answer(429, temper::str("too many requests: the limit is ", e.limit,
-                                      e.of_address ? " of one address (--max-requests-per-address)"
-                                                   : " (--max-requests)",
-                                      "; retry later")));
+    const bool of_run = options.sessions && options.sessions->required();  // without such options
+    exchange.answer(error_answer(
+        429, temper::str("too many requests: the limit is ", e.limit,
+                         of_run         ? ""
+                         : e.of_address ? " of one address (--max-requests-per-address)"
+                                        : " (--max-requests)",
+                         "; retry later")));
   } catch (const std::exception& e) {
     exchange.answer(answer_to(e));
   }

@@ -16,10 +16,10 @@ namespace {
 
 constexpr const char *kSessions = " sessions", *kTokens = " tokens in the sessions";
 
-void check_limit(int64_t found, int64_t most, const char* of, const char* what) {
+void check_limit(int64_t found, int64_t most, const char* of, const char* what,
+                 const char* option = "") {
   if (found > most)
-    throw Refusal(429, temper::str("found ", found, what, of, ", expected at most ", most,
-                                   what == kSessions ? " (--max-sessions)" : "",
+    throw Refusal(429, temper::str("found ", found, what, of, ", expected at most ", most, option,
                                    "; DELETE /v1/sessions/NAME forgets a session"));
 }
 
@@ -79,8 +79,11 @@ void Sessions::check_share(size_t owner, const std::string& address, bool opens)
   const char* const of_owner = limits_.owners > 1 ? " of this API key" : "";
   const int64_t most = std::max<int64_t>(limits_.sessions / limits_.owners, 1),
                 most_tokens = limits_.tokens / limits_.owners;
-  check_limit(sessions, most, of_owner, kSessions);
-  check_limit(of_address, most - most / 4, " of one address", kSessions);
+  check_limit(sessions, most, of_owner, kSessions,
+              limits_.owners > 1 ? " (--max-sessions, divided by the number of API keys)"
+                                 : " (--max-sessions)");
+  check_limit(of_address, most - most / 4, " of one address", kSessions,
+              " (three quarters of --max-sessions)");
   check_limit(tokens, most_tokens, of_owner, kTokens);
   check_limit(tokens_of_address, most_tokens - most_tokens / 4, " of one address", kTokens);
 }

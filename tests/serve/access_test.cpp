@@ -71,6 +71,7 @@ TEST_CASE("keys") {
   for (const char* key : {"", " second", "first, second,", "first,", "firs"})
     CHECK(check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
   CHECK(keys_of(" , ,").empty());
+  CHECK(keys_of("one, two,one") == std::vector<std::string_view>{"one", "two"});
 }
 
 TEST_CASE("who has one of several keys is known by it") {
