@@ -22,8 +22,10 @@ namespace {
 // What a shell hands over by `<(command)` or as /dev/stdin: it may be a pipe. A pipe of any other
 // name would wait for a writer, who may never come.
 bool is_given_by_shell(const std::string& path) {
-  return path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/") ||
-         path == "/dev/stdin" || path == "/dev/null";
+  for (const std::string_view begin : {"/dev/fd/", "/proc/self/fd/"})
+    if (path.starts_with(begin) && path.size() > begin.size())
+      return path.find_first_not_of("0123456789", begin.size()) == path.npos;
+  return path == "/dev/stdin" || path == "/dev/null";
 }
 
 FileDescriptor open_regular(const std::string& path, struct stat& status, bool may_be_pipe) {

@@ -93,6 +93,8 @@ TEST_CASE("a pipe, a socket or a device is no file of anybody's, and is not wait
     CHECK(refused([&] { read_file(path); }) == why);
     CHECK(refused([&] { MappedFile::open(path); }) == why);
   }
+  const std::string around = "/dev/fd/../../.." + std::filesystem::absolute(pipe).string();
+  CHECK(refused([&] { read_file(around); }).starts_with(around + ": "));
   // What a shell hands over is one, for a text that is read once.
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
