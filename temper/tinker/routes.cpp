@@ -140,18 +140,19 @@ Admission Routes::post(const serve::RequestHead& head, Respond respond) {
     if (!head.header("content-encoding").empty())
       return at_once(error_answer(415, "Content-Encoding: only protobuf bodies may be compressed"));
   }
-  const Handle handle =
-      [this, respond = std::move(respond)](const std::shared_ptr<serve::Exchange>& exchange) {
-        WorkQueue& queue = exchange->body().size() > kLargeBody ? large_ : small_;
-        queue.run([this, respond, exchange] { answer(exchange, respond); });
-      };
+  const Handle handle = [this, respond = std::move(respond)](
+                            const std::shared_ptr<serve::Exchange>& exchange) {
+    serve::TurnQueue& queue = exchange->body().size() > kLargeBody ? large_ : small_;
+    queue.run(owner_of(exchange->head()), [this, respond, exchange] { answer(exchange, respond); });
+  };
   return {.answer = {}, .handle = handle, .most_body_bytes = options_.most_request_bytes};
 }
 
 Admission Routes::get(Respond respond) {
   const Handle handle =
       [this, respond = std::move(respond)](const std::shared_ptr<serve::Exchange>& exchange) {
-        small_.run([this, respond, exchange] { answer(exchange, respond); });
+        small_.run(owner_of(exchange->head()),
+                   [this, respond, exchange] { answer(exchange, respond); });
       };
   return {.answer = {}, .handle = handle};
 }

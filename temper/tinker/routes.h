@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "temper/base/work_queue.h"
 #include "temper/serve/http_server.h"
+#include "temper/serve/turn_queue.h"
 #include "temper/tinker/callers.h"
 #include "temper/tinker/service.h"
 
@@ -52,8 +52,8 @@ class Routes {
   std::condition_variable ended_;
   bool ends_ = false;
   std::thread clock_;  // calls Service::tick
-  // Requests are parsed on these; large ones one at a time.
-  WorkQueue large_, small_{{.threads = 2}};
+  // Requests are parsed on these; large ones one at a time. Keys take turns.
+  serve::TurnQueue large_, small_{2};
 };
 
 }  // namespace temper::tinker
