@@ -18,7 +18,7 @@ constexpr int64_t kSamplesAtOnce = 256, kFewestAtOnce = 8;
 std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const SampleRequest& request,
                                           std::shared_ptr<AdapterPlace> place,
                                           WireTensor target_logprobs, const Beside& beside,
-                                          Done done, Failed failed) {
+                                          uint64_t client, Done done, Failed failed) {
   auto sampling = std::make_shared<Sampling>();
   sampling->loop_ = &loop;
   sampling->request_ = request;
@@ -43,6 +43,7 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
     scores.options.top_logprobs = std::max(request.top_of_prompt, request.top_of_samples);
   }
   sampling->reservation_ = loop.reserve();
+  sampling->reservation_.client = client;
   ++*beside;
   sampling->counted_ = std::shared_ptr<void>(nullptr, [beside](void*) { --*beside; });
   sampling->submit_next();
@@ -51,7 +52,9 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
     scored.options.sampling = {};
     scored.options.max_new_tokens = 1;
     scored.options.stop.clear();
-    sampling->submit(std::move(scored), loop.reserve(), false);
+    serve::Reservation beside_it = loop.reserve();
+    beside_it.client = client;
+    sampling->submit(std::move(scored), std::move(beside_it), false);
   }
   // Where all has been sampled before the functions are set, the look below finds it.
   std::vector<std::shared_ptr<serve::Ticket>> tickets;

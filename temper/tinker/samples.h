@@ -41,12 +41,13 @@ class Sampling : public std::enable_shared_from_this<Sampling> {
   // How many requests of a session are being sampled. Of many samples some are sampled at a time,
   // fewer where the session has more requests, so that others need not wait for all.
   using Beside = std::shared_ptr<std::atomic<int64_t>>;
-  // `place` is held until the last token is sampled; null: the base model. Throws as
+  // `place` is held until the last token is sampled; null: the base model. client: who takes turns
+  // with others at the engine (generate::Request::client). Throws as
   // SamplerLoop::reserve and submit.
   static std::shared_ptr<Sampling> start(serve::SamplerLoop& loop, const SampleRequest& request,
                                          std::shared_ptr<AdapterPlace> place,
                                          WireTensor target_logprobs, const Beside& beside,
-                                         Done done, Failed failed);
+                                         uint64_t client, Done done, Failed failed);
   // Nothing more is sampled, and neither function is called.
   void cancel();
 

@@ -7,6 +7,7 @@
 #include "temper/base/memory.h"
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
+#include "temper/tinker/service_fields.h"
 
 namespace temper::tinker {
 namespace {
@@ -18,11 +19,11 @@ bool is_users_fault(const std::exception& e) {
          dynamic_cast<const serve::Refusal*>(&e);
 }
 
+}  // namespace
+
 FailureCategory category_of(const std::exception& e) {
   return is_users_fault(e) ? FailureCategory::kUser : FailureCategory::kServer;
 }
-
-}  // namespace
 
 Service::Service(models::CausalLM& model, serve::SamplerLoop& sampling, ServiceOptions options,
                  const std::string& state_directory)
@@ -76,11 +77,16 @@ bool Service::work() {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
+    const auto take = [&](std::deque<std::function<void()>>& from) {
+      control = std::move(from.front());
+      from.pop_front();
+    };
     if (!controls_.empty()) {
-      control = std::move(controls_.front());
-      controls_.pop_front();
+      take(controls_);
     } else {
-      next = take_turn();
+      if (scorings_.empty() || scored_last_) next = take_turn();
+      scored_last_ = next.empty() && !scorings_.empty();
+      if (scored_last_) take(scorings_);
     }
   }
   if (control)
@@ -223,7 +229,6 @@ void Service::end_model(const ModelPointer& model, const std::string& why) {
     if (std::exchange(model->gone, true)) return;
     jobs = model->jobs.clear();
     models_.erase(model->id);
-    adapter_bytes_ -= model->bytes;
   }
   for (const Job& job : jobs) futures_.fail(job.future, why, FailureCategory::kUser);
   jobs.clear();

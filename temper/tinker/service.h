@@ -154,7 +154,7 @@ class Service {
   Session& session_of(const std::string& owner, const std::string& id);
   ModelPointer model_of(const std::string& owner, const std::string& id);
   SamplerPointer sampler_of(const std::string& owner, const std::string& id);
-  bool make_room();  // with the lock: for one more session
+  bool make_room(const std::string& owner);  // with the lock: for one more session
   void check_base(const std::string& name) const;
   void end_session(Session& session);  // with the lock
   void end_model(const ModelPointer& model, const std::string& why);
@@ -183,6 +183,7 @@ class Service {
   struct Weights {
     std::shared_ptr<AdapterPlace> place;
     Sampling::Beside beside;
+    uint64_t client = 0;  // generate::Request::client, of its owner
   };
   void score_targets(const Weights& weights, const SampleRequest& request,
                      const std::string& future, const std::shared_ptr<TargetLogprobs>& scores);
@@ -201,16 +202,23 @@ class Service {
   std::atomic<bool> closed_{false};
   std::mutex mutex_;
   std::map<std::string, Session> sessions_;
-  std::map<std::string, std::string> session_keys_;  // by X-Idempotency-Key
+  struct MadeSession {
+    std::string owner, id;
+    int64_t number = 0;
+  };
+  void forget_keys();                                // with the lock
+  std::map<std::string, MadeSession> session_keys_;  // by X-Idempotency-Key
+  int64_t made_ = 0;                                 // sessions with a key
   std::map<std::string, ModelPointer> models_;
   std::map<std::string, SamplerPointer> samplers_;
   std::map<std::string, std::weak_ptr<AdapterPlace>> loaded_;  // saved weights, by path and time
   std::map<std::string, Running> samplings_;                   // by future
-  std::deque<std::function<void()>> controls_;
-  std::string last_served_;   // model
-  bool in_pass_ = false;      // it has begun a pass that takes more slices
-  std::string last_failure_;  // of a shared pass, which is said once
-  int64_t adapter_bytes_ = 0;
+  std::deque<std::function<void()>> controls_;  // what takes little time, before all else
+  std::deque<std::function<void()>> scorings_;  // slices of them take turns with those of the jobs
+  bool scored_last_ = false;                    // whose turn it was
+  std::string last_served_;                     // model
+  bool in_pass_ = false;                        // it has begun a pass that takes more slices
+  std::string last_failure_;                    // of a shared pass, which is said once
   double swept_ = 0;
 };
 

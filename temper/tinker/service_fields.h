@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include "temper/serve/asked.h"
 #include "temper/serve/http_server.h"
+#include "temper/tinker/futures.h"
 
 namespace temper::tinker {
+
+// Whose fault it is.
+FailureCategory category_of(const std::exception& e);
 
 inline std::optional<int64_t> seq_of(serve::Members& members) {
   return members.integer("seq_id", 1, INT32_MAX);

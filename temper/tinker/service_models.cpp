@@ -79,11 +79,17 @@ Json Service::add_model(const std::string& session_id, int64_t number, const std
     check<DataError>(
         std::find(session.models.begin(), session.models.end(), id) == session.models.end(),
         "model_seq_id: ", number, " was that of a model that was unloaded");
-    check<ConfigError>(models_.size() < options_.most_models, "the server trains at most ",
-                       options_.most_models, " models at once; finish a session, or unload_model");
-    check<ConfigError>(adapter_bytes_ + bytes <= options_.adapter_bytes,
+    Share count, held;
+    for (const auto& [other, one] : models_) {
+      count.add(one->owner, one->session, {record.owner, session_id}, 1);
+      held.add(one->owner, one->session, {record.owner, session_id}, one->bytes);
+    }
+    check<ConfigError>(!count.is_beyond(1, static_cast<int64_t>(options_.most_models)),
+                       "the server trains at most ", options_.most_models, " models at once",
+                       kShares, "; finish a session, or unload_model");
+    check<ConfigError>(!held.is_beyond(bytes, options_.adapter_bytes),
                        "no memory for the adapter: it takes ", bytes, " bytes in training, and of ",
-                       options_.adapter_bytes, " bytes ", adapter_bytes_,
+                       options_.adapter_bytes, " bytes", kShares, ", ", held.all,
                        " are in use; take a smaller rank, or unload_model");
     model->id = record.id = id;
     model->owner = record.owner;
@@ -95,7 +101,6 @@ Json Service::add_model(const std::string& session_id, int64_t number, const std
     model->future = futures_.open({model->owner, session_id});
     models_[id] = model;
     session.models.push_back(id);
-    adapter_bytes_ += bytes;
     result["model_id"] = id;
     controls_.push_back([this, model, make = std::move(make), result] {
       try {

@@ -65,11 +65,16 @@ Json Service::sample(const std::string& owner, const Json& body) {
       guarded(future, [&] { begin_sampling(sampler, request, future); });
     };
     // Weights that are being loaded, and scores of other tokens, are the model's thread's.
-    waits = !sampler->ready || !request.targets.shape.empty();
+    const bool scores = !request.targets.shape.empty();
+    waits = !sampler->ready || scores;
     if (!sampler->ready)
-      sampler->waiting.push_back(begin);
-    else if (waits)
-      controls_.push_back(begin);
+      sampler->waiting.push_back([this, begin, scores] {
+        if (!scores) return begin();
+        const std::lock_guard locked(mutex_);
+        scorings_.push_back(begin);
+      });
+    else if (scores)
+      scorings_.push_back(begin);
   }
   if (waits) {
     sampling_.wake();
@@ -99,6 +104,7 @@ void Service::guarded(const std::string& future, const std::function<void()>& wo
     category = FailureCategory::kServer;
   } catch (const std::exception& e) {
     why = e.what();
+    category = category_of(e);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -119,7 +125,7 @@ void Service::begin_sampling(const SamplerPointer& sampler, const SampleRequest&
     const std::lock_guard lock(mutex_);
     check<ConfigError>(sampler->failure.empty(), sampler->failure);
     check<ConfigError>(!sampler->gone, "the sampler's weights are not kept any more");
-    weights = {sampler->place, sampler->beside};
+    weights = {sampler->place, sampler->beside, std::hash<std::string>{}(sampler->owner) | 1};
   }
   if (request.targets.shape.empty()) return start_sampling(weights, request, future, {});
   if (!is_asked_for(future)) return;  // it was cancelled
@@ -128,14 +134,15 @@ void Service::begin_sampling(const SamplerPointer& sampler, const SampleRequest&
                 std::make_shared<TargetLogprobs>(model_, adapter, request));
 }
 
-// A slice, and then the next ones between other uses of the model.
+// A slice, and then the next ones between other uses of the model, before another request's: of
+// those that are scored one at a time has what it needs in memory.
 void Service::score_targets(const Weights& weights, const SampleRequest& request,
                             const std::string& future,
                             const std::shared_ptr<TargetLogprobs>& scores) {
   if (!is_asked_for(future)) return;
   if (scores->step()) return start_sampling(weights, request, future, scores->result());
   const std::lock_guard lock(mutex_);
-  controls_.push_front(
+  scorings_.push_front(
       [=, this] { guarded(future, [&] { score_targets(weights, request, future, scores); }); });
 }
 
@@ -148,7 +155,7 @@ void Service::start_sampling(const Weights& weights, const SampleRequest& reques
     samplings_.erase(future);
   };
   const std::shared_ptr<Sampling> sampling = Sampling::start(
-      sampling_, request, weights.place, targets, weights.beside,
+      sampling_, request, weights.place, targets, weights.beside, weights.client,
       [this, future, forget](const SampleResult& result) {
         futures_.resolve(future, write_sample(result), Futures::Kind::kProtobuf);
         forget();

@@ -47,8 +47,12 @@ Json Service::create_session(const std::string& owner, const Json& body,
   };
   if (!key.empty())
     if (const auto found = session_keys_.find(key); found != session_keys_.end())
-      return answer(found->second);
-  if (!make_room()) throw serve::TooManyRequests{static_cast<int64_t>(options_.most_sessions)};
+      return answer(found->second.id);
+  if (!make_room(owner))
+    throw serve::Refusal(429,
+                         str("too many sessions: the server takes at most ", options_.most_sessions,
+                             ", of which a key may have fifteen sixteenths; finish a session, "
+                             "or retry later"));
   Session session;
   session.id = serve::new_id("");
   session.owner = owner;
@@ -64,25 +68,39 @@ Json Service::create_session(const std::string& owner, const Json& body,
     std::erase_if(sessions_, [](const auto& one) { return one.second.finished; });
   const std::string id = session.id;
   sessions_[id] = std::move(session);
-  if (session_keys_.size() >= kMostKeys) session_keys_.clear();
-  if (!key.empty()) session_keys_[key] = id;
+  if (!key.empty()) {
+    if (session_keys_.size() >= kMostKeys) forget_keys();
+    session_keys_[key] = {owner, id, ++made_};
+  }
   return answer(id);
 }
 
-// Where all places are taken, a session without a model ends: of the owner that has the most
+// The oldest one, of the owner that has most.
+void Service::forget_keys() {
+  std::map<std::string, int64_t> of_owner;
+  for (const auto& [key, made] : session_keys_) ++of_owner[made.owner];
+  session_keys_.erase(std::ranges::min_element(session_keys_, {}, [&](const auto& one) {
+    return std::pair(-of_owner[one.second.owner], one.second.number);
+  }));
+}
+
+// Where all places are taken, a session without a model ends: one of the new one's owner where that
+// has its share of them, else of the owner that has the most
 // sessions, one that was never used before one that was, and of these the one that was longest
 // without a request. Those that have samplers must have been quiet for a while: a client says every
 // ten seconds that it is there.
-bool Service::make_room() {
+bool Service::make_room(const std::string& owner) {
   constexpr double kQuietSeconds = 60;
-  size_t active = 0;
+  Share active;
   std::map<std::string, int64_t> of_owner;
   for (const auto& [id, session] : sessions_) {
     if (session.finished) continue;
-    ++active;
+    active.add(session.owner, id, {owner, ""}, 1);
     ++of_owner[session.owner];
   }
-  if (active < options_.most_sessions) return true;
+  const auto most = static_cast<int64_t>(options_.most_sessions);
+  if (!active.is_beyond(1, most)) return true;
+  const bool of_others = active.owner + 1 <= most - most / 16;
   const double now = steady_seconds();
   Session* chosen = nullptr;
   const auto rank = [&](const Session& session) {
@@ -91,6 +109,7 @@ bool Service::make_room() {
   for (auto& [id, session] : sessions_) {
     const auto has_model = [this](const std::string& model) { return models_.contains(model); };
     if (session.finished || std::ranges::any_of(session.models, has_model)) continue;
+    if (!of_others && session.owner != owner) continue;
     if (!session.samplers.empty() && now - session.seen < kQuietSeconds) continue;
     if (!chosen || rank(session) < rank(*chosen)) chosen = &session;
   }

@@ -251,6 +251,16 @@ def slices():
         if isinstance(answer, dict) and "error" in answer:  # or it was faster
             refused(name, answer)
     other.served()
+    # Scores of other tokens, of which many requests wait, take turns with what others train.
+    flooding = session()
+    scorer = client.call("create_sampling_session", {"session_id": flooding, "base_model": "model"})["sampling_session_id"]
+    scored = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [1 + i % 50 for i in range(POSITIONS)]}]}, "parameters": {"max_tokens": 1},
+              "target_prompt_logprobs": {"data": [i % 50 for i in range((POSITIONS - 1) * 1024)], "shape": [POSITIONS - 1, 1024]}}
+    scorings = [ask("asample", sampling(scorer, i, **scored)) for i in range(14)]
+    expect(scorings[0][0] == 200, "a request for scores", scorings[0])
+    other.served()
+    client.call(f"sessions/{flooding}/finish", {})
+    other.served()
     # Sparse answers cost nobody else a result.
     with As(OTHER):
         other.seq += 1

@@ -21,17 +21,18 @@ constexpr const char *kMe = "me", *kOther = "other";  // owners
 class TinyServer {
  public:
   using Change = std::function<void(ServiceOptions&)>;
-  explicit TinyServer(const Change& change = {})
+  // loop: that samples, in place of one of its own.
+  explicit TinyServer(const Change& change = {}, serve::SamplerLoop* loop = nullptr)
       : directory_(temporary_directory() + "/temper_service_" + std::to_string(::getpid())),
         model_(generate::tiny::model(61, {2})),
-        loop_(*model_, {.cache_bytes = 1 << 20}, nullptr, 16) {
+        own_loop_(*model_, {.cache_bytes = 1 << 20}, nullptr, 16) {
     std::filesystem::remove_all(directory_);
     ServiceOptions options;
     options.names = {"tiny"};
     options.most_positions = 512;
     options.pass_tokens = 32;
     if (change) change(options);
-    service.emplace(*model_, loop_, options, directory_);
+    service.emplace(*model_, loop ? *loop : own_loop_, options, directory_);
     session = open_session();
   }
   ~TinyServer() {
@@ -75,7 +76,7 @@ class TinyServer {
  private:
   const std::string directory_;
   std::unique_ptr<models::CausalLM> model_;
-  serve::SamplerLoop loop_;
+  serve::SamplerLoop own_loop_;
   int64_t models_ = 0;
 };
 
@@ -397,4 +398,143 @@ TEST_CASE("samplers whose weights are not kept any more take no place") {
     server.all();
     CHECK(parse_json(server.result(saved), "result").contains("sampling_session_id"));
   }
+}
+
+namespace {
+
+std::string base_sampler(TinyServer& server, const std::string& session, const char* owner = kMe) {
+  return server.service->create_sampling_session(
+      owner, {{"session_id", session}, {"base_model", "tiny"}})["sampling_session_id"];
+}
+
+Json sampling_of(const std::string& sampler, int64_t max_tokens) {
+  return {{"sampling_session_id", sampler},
+          {"num_samples", 1},
+          {"sampling_params", {{"max_tokens", max_tokens}, {"temperature", 1}, {"seed", 5}}},
+          {"prompt", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {3, 4}}}}}}}};
+}
+
+// Log-probabilities of 299 positions with 900 targets each, which take several slices.
+Json scoring_of(const std::string& sampler) {
+  constexpr int64_t kLength = 300, kColumns = 900;
+  Json body = sampling_of(sampler, 1);
+  std::vector<int64_t> tokens, targets;
+  for (int64_t i = 0; i < kLength; ++i) tokens.push_back(3 + i % 50);
+  for (int64_t i = 0; i < (kLength - 1) * kColumns; ++i) targets.push_back(i % 61);
+  body["prompt"]["chunks"][0]["tokens"] = tokens;
+  body["target_prompt_logprobs"] = {{"data", targets}, {"shape", {kLength - 1, kColumns}}};
+  return body;
+}
+
+bool is_refused(const std::function<void()>& act, const char* words) {
+  try {
+    act();
+  } catch (const Error& e) {
+    return std::string(e.what()).find(words) != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("scores of many targets take turns with training, and nothing short waits for them") {
+  TinyServer server;
+  const std::string model = server.create(3), sampler = base_sampler(server, server.session);
+  std::vector<Json> scorings;
+  for (int i = 0; i < 4; ++i) scorings.push_back(server.service->sample(kMe, scoring_of(sampler)));
+  const Json trained =
+      server.service->forward_backward(kMe, request_of(model, 1, 1, "cross_entropy"));
+  for (int slice = 0; slice < 2; ++slice) CHECK(server.service->work());
+  CHECK(!server.result(trained).empty());
+  // The next slices are scores', unless there is something short to do.
+  CHECK(server.service->work());
+  const Json unloaded = server.service->unload_model(kMe, {{"model_id", model}});
+  CHECK(server.service->work());
+  CHECK(!server.result(unloaded).empty());
+  for (const Json& scoring : scorings) {
+    CHECK(server.result(scoring).empty());
+    server.service->cancel(kMe, {{"request_id", scoring["request_id"]}});
+  }
+  CHECK(server.all() <= 4);
+}
+
+TEST_CASE("keys take turns at the engine") {
+  struct Source : generate::CompletionSource {
+    generate::RequestId submit(generate::Request request, generate::Callbacks) override {
+      clients.push_back(request.client);
+      return clients.size();
+    }
+    void cancel(generate::RequestId) override {}
+    bool step(const generate::Callbacks&) override { return false; }
+    void rest() override {}
+    std::vector<uint64_t> clients;
+  } source;
+  serve::SamplerLoop loop(false, 16);
+  loop.begin(source, "initial");
+  {
+    TinyServer server({}, &loop);
+    const std::string mine = base_sampler(server, server.session),
+                      theirs = base_sampler(server, server.open_session(kOther), kOther);
+    Json body = sampling_of(mine, 4);
+    body["sampling_params"]["temperature"] = 0.5;
+    body["prompt_logprobs"] = true;  // of a request of its own
+    server.service->sample(kMe, body);
+    server.service->sample(kOther, sampling_of(theirs, 4));
+    server.service->close();
+  }
+  loop.end();
+  const std::vector<uint64_t>& clients = source.clients;
+  REQUIRE(clients.size() == 3);
+  CHECK(clients[0] != 0);
+  CHECK(clients[1] == clients[0]);
+  CHECK(clients[2] != 0);
+  CHECK(clients[2] != clients[0]);
+}
+
+TEST_CASE("one key's sessions leave others a part, however they are used") {
+  TinyServer server([](ServiceOptions& o) { o.most_sessions = 32; });
+  int64_t opened = 0;
+  const auto open = [&](const char* owner) {
+    const std::string session = server.open_session(owner);
+    base_sampler(server, session, owner);
+    ++opened;
+  };
+  CHECK(is_refused(
+      [&] {
+        for (int i = 0; i < 40; ++i) open(kMe);
+      },
+      "too many sessions"));
+  CHECK(opened == 30);
+  CHECK_NOTHROW(open(kOther));
+  CHECK_NOTHROW(open(kOther));
+  CHECK(is_refused([&] { open("third"); }, "too many sessions"));
+}
+
+TEST_CASE("one key's models leave others a part, by number and by memory") {
+  const auto create = [](TinyServer& server, const char* owner, const std::string& session,
+                         int64_t number) {
+    server.service->create_model(owner, {{"session_id", session},
+                                         {"model_seq_id", number},
+                                         {"base_model", "tiny"},
+                                         {"lora_config", {{"rank", 1}}}});
+  };
+  const auto fill = [&](TinyServer& server, const char* words) {
+    const std::string second = server.open_session(), theirs = server.open_session(kOther);
+    int64_t made = 0;
+    for (const std::string& session : {server.session, second})
+      CHECK(is_refused(
+          [&] {
+            for (;; ++made) create(server, kMe, session, made);
+          },
+          words));
+    CHECK_NOTHROW(create(server, kOther, theirs, 0));
+    return made;
+  };
+  TinyServer few([](ServiceOptions& o) { o.most_models = 16; });
+  CHECK(fill(few, "at most 16 models at once, of which a session may have seven eighths") == 15);
+  TinyServer small([](ServiceOptions& o) {
+    o.most_models = 100000;
+    o.adapter_bytes = 1 << 20;
+  });
+  CHECK(fill(small, "no memory for the adapter") > 1);
 }
