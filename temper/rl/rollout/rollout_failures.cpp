@@ -117,12 +117,12 @@ void RolloutFailures::check_any_succeeds(const PartialBatch& batch, const std::s
 
 void RolloutFailures::warn(train::Messages& messages) const {
   if (!first_of_rewards_.empty())
-    messages.warn_once("failures",
-                       str("rewards failed ", rewards_failed_.all(),
-                           " times (the first: ", first_of_rewards_,
-                           "); completions without an answer are handled as rewards.on_failure "
-                           "says, further lines are ignored; both are counted in "
-                           "reward_timeouts, reward_crashes and reward_malformed"));
+    messages.warn_once(
+        "failures",
+        str("rewards failed ", rewards_failed_.all(), " times (the first: ", first_of_rewards_,
+            "); completions without an answer are handled as rewards.on_failure "
+            "says, further lines are ignored; both are counted in "
+            "reward_timeouts, reward_crashes and reward_malformed"));
   if (!first_of_environment_.empty())
     messages.warn_once("environment failures",
                        str("the environment failed ", episodes_failed_.failures(),
