@@ -520,7 +520,11 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
   contains(without_hashes("{\"text\": \"a\"}\n"),
            "rows/a.jsonl), which may be another: it had no hash yet");
   contains(without_hashes("{\"text\": \"a\"}\n{\"text\": \"d\"}\n"), "rows/a.jsonl)");
-  const auto other_base = [&] { write("model/model.safetensors", std::string(999, 'w') + "x"); };
+  const auto other_base = [&] {
+    std::string other(1000, 'w');
+    other.back() = 'x';
+    write("model/model.safetensors", other);
+  };
   const std::string refused = after(other_base);
   contains(refused, "refused: the frozen weights are not those that " + directory +
                         "/run/checkpoints/step-2 was trained on: model.path (" + directory +
