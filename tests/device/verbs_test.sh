@@ -122,7 +122,7 @@ for place in cpu pretend; do
   port=$(free_port)
   "$on_device" serve --model qwen3 --device $place --port "$port" > served-$place.log 2>&1 & server=$!
   address_of served-$place.log $server || fail "serve on $place: $(cat served-$place.log)"
-  curl -s -m 60 "$address/v1/completions" -d '{"model": "qwen3", "prompt": [5, 6, 7], "max_tokens": 5, "temperature": 0, "logprobs": 1}' |
+  post "$address/v1/completions" '{"model": "qwen3", "prompt": [5, 6, 7], "max_tokens": 5, "temperature": 0, "logprobs": 1}' |
     grep -o '"choices".*"usage"' > served-$place || fail "no answer of the server on $place"
   kill $server
   wait $server 2> /dev/null

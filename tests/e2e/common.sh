@@ -54,6 +54,18 @@ while True:
 says_address() { address=$(grep -om1 'http://[0-9.:]*' "$1") || has_ended "$2"; }
 address_of() { address= && comes_true says_address "$@" && [ -n "$address" ]; }
 
+# post URL JSON: the body of the answer, whatever its status.
+post() {
+  python3 -c '
+import sys, urllib.error, urllib.request
+request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), {"Content-Type": "application/json"})
+try:
+    answer = urllib.request.urlopen(request, timeout=60)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.read().decode())' "$@"
+}
+
 # tiny_model VOCABULARY HIDDEN INTERMEDIATE LAYERS HEADS KV_HEADS HEAD_DIM: random weights in model/, its config in
 # config.json.
 tiny_model() {

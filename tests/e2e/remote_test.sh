@@ -314,9 +314,9 @@ WRONG=x grpo key rollout.server.urls=[$address] rollout.server.api_key_env=WRONG
 grep -q "401" err || fail "a wrong key: $(cat err)"
 KEY=secret grpo key rollout.server.urls=[$address] rollout.server.api_key_env=KEY train.max_steps=1 > log 2>&1 || fail "a key: $(tail -3 log)"
 # Weights that are none leave the server as it was.
-curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "nothing"}' | grep -q '"error"' || fail "weights that are none"
+post $url/update_weights_from_disk '{"model_path": "nothing"}' | grep -q '"error"' || fail "weights that are none"
 mv model whole && tiny_model 62 32 48 1 2 2 16 && mv model smaller && mv whole model || fail "no smaller model"
-curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "smaller"}' | grep -q 'smaller: lacks model.layers.1' || fail "a model of another shape"
+post $url/update_weights_from_disk '{"model_path": "smaller"}' | grep -q 'smaller: lacks model.layers.1' || fail "a model of another shape"
 grpo after rollout.server.urls=[$url] > log 2>&1 || fail "after bad weights: $(tail -3 log)"
 cmp sync-none/final/model.safetensors after/final/model.safetensors || fail "bad weights left something"
 exit $bad
