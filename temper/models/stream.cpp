@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "temper/base/error.h"
