@@ -20,7 +20,7 @@ MODELS = {
                     "shared_expert_intermediate_size": 20, "initializer_range": 0.1},
     "convolutions": {"model_type": "lfm2", **SIZES, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 4,
                      "initializer_range": 0.1},
-    "latent": {"model_type": "deepseek_v3", **SIZES, "tie_word_embeddings": False, "q_lora_rank": 14, "kv_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 6,
+    "latent": {"model_type": "deepseek_v3", **SIZES, "tie_word_embeddings": False, "q_lora_rank": 14, "kv_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 6, "head_dim": 6,
                "v_head_dim": 10, "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
                "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
     "exact-gelu": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SIZES, "hidden_act": "gelu"},

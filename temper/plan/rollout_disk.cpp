@@ -7,6 +7,7 @@
 
 #include "temper/data/compress.h"
 #include "temper/data/prompt_row.h"
+#include "temper/data/source_format.h"
 #include "temper/plan/saturated.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/rollout_files.h"

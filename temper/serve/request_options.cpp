@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/env/tool_check.h"
+#include "temper/grammar/grammar.h"
 
 namespace temper::serve {
 namespace {
