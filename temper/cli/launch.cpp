@@ -19,6 +19,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/dist/environment.h"
 #include "temper/dist/world.h"
 
 extern char** environ;
@@ -43,19 +44,29 @@ int most_ranks() {
       std::min(std::max<int64_t>(kRanksAnywhere, cores * kRanksOfACore), by_memory));
 }
 
-// A port that is free now.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  if (fd >= 0) ::close(fd);
-  check(ok, "--nproc: no free port on the loopback interface: ", std::strerror(errno));
-  return ntohs(address.sin_port);
-}
+// Where the ranks meet: a socket of the loopback interface that rank 0 inherits, so that no other
+// program can take its port meanwhile.
+class MeetingPlace {
+ public:
+  MeetingPlace() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    const bool ok =
+        socket_ >= 0 && ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+        ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    check(ok, "--nproc: no free port on the loopback interface: ", std::strerror(errno));
+    port_ = ntohs(address.sin_port);
+  }
+  MeetingPlace(const MeetingPlace&) = delete;
+  ~MeetingPlace() { ::close(socket_); }
+  int socket() const { return socket_; }
+  int port() const { return port_; }
+
+ private:
+  int socket_, port_ = 0;
+};
 
 bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
 
@@ -77,7 +88,8 @@ bool is_stopped(pid_t pid) {
          (stat[name_end + 2] == 'T' || stat[name_end + 2] == 't');
 }
 
-pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
+pid_t start(int rank, int ranks, const MeetingPlace& place, const char* verb,
+            const Arguments& arguments) {
   const unsigned threads =
       std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
   std::vector<std::string> environment{temper::str("RANK=", rank),
@@ -85,10 +97,17 @@ pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& ar
                                        temper::str("WORLD_SIZE=", ranks),
                                        temper::str("LOCAL_WORLD_SIZE=", ranks),
                                        "MASTER_ADDR=127.0.0.1",
-                                       temper::str("MASTER_PORT=", port),
+                                       temper::str("MASTER_PORT=", place.port()),
                                        temper::str(kLauncher, "=", ::getpid())};
   if (!std::getenv("OMP_NUM_THREADS"))
     environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  if (rank == 0) {
+    environment.push_back(temper::str(dist::kListeningSocket, "=", place.socket()));
+    // Onto itself: it stays open in the new program.
+    posix_spawn_file_actions_adddup2(&files, place.socket(), place.socket());
+  }
   std::vector<char*> env, argv;
   for (std::string& entry : environment) env.push_back(entry.data());
   for (char** entry = environ; *entry; ++entry) env.push_back(*entry);
@@ -105,8 +124,9 @@ pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& ar
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid;
   const int error =
-      ::posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), env.data());
+      ::posix_spawn(&pid, "/proc/self/exe", &files, &attributes, argv.data(), env.data());
   posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
   check(error == 0, "--nproc: cannot start rank ", rank, ": ", std::strerror(error));
   return pid;
 }
@@ -166,7 +186,7 @@ void end_without_peers() {
 
 int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
                  const Arguments& arguments) {
-  const int port = free_port();
+  const MeetingPlace place;
   sigset_t awaited;
   sigemptyset(&awaited);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&awaited, signal);
@@ -176,7 +196,7 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
   ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
   std::map<pid_t, int> running;  // their ranks
   for (int rank = 0; rank < ranks; ++rank)
-    running[start(rank, ranks, port, verb, arguments)] = rank;
+    running[start(rank, ranks, place, verb, arguments)] = rank;
   const auto serves = [&](int rank) {
     return std::find(serving.begin(), serving.end(), rank) != serving.end();
   };

@@ -52,6 +52,8 @@ Environment read_environment() {
   const char* host = std::getenv("MASTER_ADDR");
   e.host = host && *host ? host : kThisHost;
   e.port = static_cast<uint16_t>(environment_number("MASTER_PORT", 1, 65535));
+  if (e.rank == 0 && std::getenv(kListeningSocket))
+    e.listening = environment_number(kListeningSocket, 0, 1 << 20);
   e.timeout = std::getenv(kTimeout)
                   ? std::chrono::seconds(environment_number(kTimeout, 0, kLongestTimeout))
                   : kDefaultTimeout;
