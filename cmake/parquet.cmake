@@ -29,7 +29,7 @@ if(NOT TEMPER_ARROW_LINKS)
   return()
 endif()
 
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/data/parquet/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/data/read/parquet/*.cpp)
 add_library(temper_parquet SHARED ${sources})
 target_include_directories(temper_parquet PRIVATE ${CMAKE_SOURCE_DIR})
 target_include_directories(temper_parquet SYSTEM PRIVATE ${arrow_root}/include)

@@ -4,13 +4,13 @@ set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
-  list(FILTER found EXCLUDE REGEX "/(cpu|nccl|parquet|xgrammar)/")
+  list(FILTER found EXCLUDE REGEX "/(kernels|nccl|parquet|xgrammar)/")
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
 # Folders whose code waits for people, files, other processes or the operations of ops: -O2 would only make their build
 # slower. No result depends on it.
-set(TEMPER_COLD data env io metrics process rewards serve tinker roles preference rl distill plan train models nn)
+set(TEMPER_COLD data env http io metrics process rewards serve tinker workers preference rl distill check train models nn)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
 function(temper_sources hot cold)
@@ -65,7 +65,11 @@ function(temper_core_folders)
   add_library(temper_core SHARED ${sources} $<TARGET_OBJECTS:temper_core_cold>)
   target_include_directories(temper_core PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
   target_link_libraries(temper_core PUBLIC temper_text Threads::Threads nlohmann_json::nlohmann_json
-    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
+  # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the
+  # precompiled header.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/http/client.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}"
+    SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(temper_core PROPERTIES INSTALL_RPATH "$ORIGIN")
   temper_unity(temper_core)
 endfunction()
@@ -82,7 +86,7 @@ function(temper_folders)
     <algorithm> <cstdint> <functional> <map> <memory> <optional> <string> <string_view> <unordered_map> <vector>)
   target_compile_options(temper_pch PRIVATE -Winvalid-pch)
 
-  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/ops/cpu/*.cpp)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/ops/native/kernels/*.cpp)
   add_library(temper_kernels OBJECT ${kernels})
   target_include_directories(temper_kernels PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(temper_kernels PUBLIC PkgConfig::HWY)
@@ -92,13 +96,13 @@ function(temper_folders)
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mavx512bf16 TEMPER_AVX512_BF16)
   if(TEMPER_AVX512_BF16)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/cpu/bfloat16_dot_avx512.cpp PROPERTIES
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/native/kernels/bfloat16/bfloat16_dot_avx512.cpp PROPERTIES
       COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
     target_compile_definitions(temper_kernels PRIVATE TEMPER_AVX512_BF16)
   endif()
   check_cxx_compiler_flag(-mamx-bf16 TEMPER_AMX)
   if(TEMPER_AMX)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/cpu/bfloat16_tiles_amx.cpp PROPERTIES
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/native/kernels/bfloat16/bfloat16_tiles_amx.cpp PROPERTIES
       COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mamx-tile;-mamx-bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
     target_compile_definitions(temper_kernels PRIVATE TEMPER_AMX)
   endif()
@@ -112,10 +116,7 @@ function(temper_folders)
   target_precompile_headers(temper REUSE_FROM temper_pch)
   target_compile_options(temper PRIVATE -Winvalid-pch)
   target_link_libraries(temper PUBLIC temper_core temper_grammar $<BUILD_INTERFACE:temper_torch>
-    PRIVATE PkgConfig::HWY PkgConfig::XXHASH PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
-  # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the
-  # precompiled header.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}")
+    PRIVATE PkgConfig::HWY PkgConfig::XXHASH PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
   endif()
@@ -126,7 +127,7 @@ function(temper_folders)
 endfunction()
 
 function(temper_program)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/cli/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/cli/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main.cpp$")
   # The verbs as a library, so that the tests can call them; the program is main.cpp alone.
   add_library(temper_cli STATIC ${sources})

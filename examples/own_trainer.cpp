@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/train/trainer.h"
 
 namespace train = temper::train;

@@ -4,7 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/generate/engine.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/tinker/adapter.h"
 #include "temper/train/forward_pass.h"
 

@@ -2,15 +2,20 @@
 """Holds the direction of the layers: a folder of temper/ may include only itself and lower layers, those that come
 before it in ORDER.
 
-LibTorch stays out of the folders in NO_TORCH and out of the kernels in ops/cpu; c10d stays in dist. Prints every
-violation as FILE:LINE; exit status 1 where there is one.
+LibTorch stays out of the folders in NO_TORCH and out of the kernels; the kernels' headers and namespace stay in ops;
+c10d stays in dist; no folder has more than MOST_FILES files of its own. Prints every violation as FILE:LINE; exit
+status 1 where there is one.
 """
 import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "roles", "preference", "rl", "distill", "plan", "cli"]
-NO_TORCH = {"base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar"}
+ORDER = ["base", "text", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "workers", "preference", "rl", "distill", "check", "cli"]
+NO_TORCH = {"base", "text", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar"}
+MOST_FILES = 30
+KERNELS = "temper/ops/native/kernels"
+# The doctor names the instructions that the kernels are dispatched to.
+CALLS_KERNELS = {"temper/cli/doctor.cpp"}
 
 root = pathlib.Path(__file__).resolve().parent.parent
 problems = []
@@ -28,13 +33,18 @@ for path in sorted((root / "temper").rglob("*")):
             problems.append(f"{place}: {match[1]} is not in the list of layers")
         elif match and ORDER.index(match[1]) > ORDER.index(folder):
             problems.append(f"{place}: {folder} includes {match[1]}, a higher layer")
-        if re.match(r'#include "temper/ops/cpu/', line) and folder != "ops" and path.name != "doctor.cpp":
+        outside = folder != "ops" and str(path.relative_to(root)) not in CALLS_KERNELS
+        if outside and (f'#include "{KERNELS}' in line or re.search(r"\bkernels::", line.split("//")[0])):
             problems.append(f"{place}: kernels are called by temper/ops alone")
         torch = re.match(r"#include <(ATen|torch|c10)/", line)
-        kernels = "ops/cpu" in str(path)
+        kernels = str(path.relative_to(root)).startswith(KERNELS)
         if torch and (folder in NO_TORCH or kernels):
             problems.append(f"{place}: LibTorch is not included here")
         if re.match(r"#include <torch/csrc/distributed", line) and folder != "dist":
             problems.append(f"{place}: c10d belongs to temper/dist")
+for level in sorted(p for p in (root / "temper").rglob("*") if p.is_dir()):
+    count = sum(1 for f in level.iterdir() if f.suffix in {".h", ".cpp", ".cu"})
+    if count > MOST_FILES:
+        problems.append(f"{level.relative_to(root)}: {count} files, expected at most {MOST_FILES}; split the folder")
 print("\n".join(problems))
 sys.exit(1 if problems else 0)

@@ -1,6 +1,6 @@
 #include "temper/base/registry.h"
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 
 namespace temper::registry_detail {

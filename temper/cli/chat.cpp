@@ -6,11 +6,11 @@
 
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
-#include "temper/cli/progress.h"
-#include "temper/cli/stream.h"
-#include "temper/cli/suggested.h"
-#include "temper/cli/work.h"
-#include "temper/models/hf_config.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/stream.h"
+#include "temper/cli/parts/suggested.h"
+#include "temper/cli/parts/work.h"
+#include "temper/models/files/hf_config.h"
 
 namespace temper::cli {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/cli/options.h"
-#include "temper/cli/plan_tables.h"
-#include "temper/cli/shared_config.h"
-#include "temper/cli/show_row.h"
+#include "temper/check/check_run.h"
+#include "temper/check/memory/mesh_plan.h"
+#include "temper/cli/data/show_row.h"
+#include "temper/cli/parts/options.h"
+#include "temper/cli/parts/plan_tables.h"
+#include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
-#include "temper/plan/check_run.h"
-#include "temper/plan/mesh_plan.h"
 
 namespace temper::cli {
 namespace {
@@ -93,21 +93,21 @@ class Check : public Command {
       read_verb_config(config, rest, verb);
     } catch (const Error& e) {
       if (!json_) throw;
-      plan::CheckList list;
-      list.add("config", plan::Finding::fail(e.what()));
+      checks::CheckList list;
+      list.add("config", checks::Finding::fail(e.what()));
       std::cout << json_of(list, nullptr, {}) << std::endl;
       return 2;
     }
-    plan::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program, .show = show_});
-    std::vector<plan::MeshCost> meshes;
+    checks::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program, .show = show_});
+    std::vector<checks::MeshCost> meshes;
     if (!mesh_) {
-      plan::check_run(checks, config);
+      checks::check_run(checks, config);
     } else {
-      plan::Machine machine = plan::parse_machine(*mesh_);
-      meshes = plan::check_meshes(checks, machine);
+      checks::Machine machine = checks::parse_machine(*mesh_);
+      meshes = checks::check_meshes(checks, machine);
       if (!json_) print_meshes(std::cout, checks.shape, machine, meshes);
     }
-    const plan::MemoryPlan* memory = checks.plan ? &*checks.plan : nullptr;
+    const checks::MemoryPlan* memory = checks.plan ? &*checks.plan : nullptr;
     const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
     if (json_) {
       std::cout << json_of(checks.list, memory, meshes,

@@ -8,14 +8,14 @@
 #include <streambuf>
 #include <thread>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
 #include "temper/base/version.h"
-#include "temper/cli/completion_words.h"
-#include "temper/cli/full_device.h"
 #include "temper/cli/launch.h"
-#include "temper/cli/progress.h"
+#include "temper/cli/parts/completion_words.h"
+#include "temper/cli/parts/full_device.h"
+#include "temper/cli/parts/progress.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/ops/simd.h"

@@ -10,7 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/io/weight_files.h"
-#include "temper/models/tensors.h"
+#include "temper/models/files/tensors.h"
 
 namespace temper::cli {
 namespace {

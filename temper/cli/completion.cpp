@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "temper/base/error.h"
-#include "temper/cli/completion_words.h"
+#include "temper/cli/parts/completion_words.h"
 
 namespace temper::cli {
 namespace {

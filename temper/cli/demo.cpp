@@ -12,12 +12,12 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/random.h"
-#include "temper/cli/work.h"
+#include "temper/cli/parts/work.h"
 #include "temper/generate/engine.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/rl/algorithms/group_keys.h"
 #include "temper/rl/run.h"
-#include "temper/train/sft.h"
+#include "temper/train/sft/sft.h"
 
 namespace temper::cli {
 namespace {

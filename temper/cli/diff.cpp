@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/cli/compared_tensors.h"
-#include "temper/cli/options.h"
-#include "temper/cli/run_files.h"
+#include "temper/cli/parts/options.h"
+#include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
 #include "temper/text/unicode.h"
 

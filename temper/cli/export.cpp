@@ -7,16 +7,16 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/export_probe.h"
-#include "temper/cli/work.h"
-#include "temper/cli/written_dtype.h"
+#include "temper/cli/parts/work.h"
+#include "temper/cli/parts/written_dtype.h"
 #include "temper/io/weight_files.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/config.h"
-#include "temper/models/directory.h"
-#include "temper/models/gguf.h"
-#include "temper/models/save.h"
-#include "temper/models/stream.h"
-#include "temper/text/chat_template.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/save.h"
+#include "temper/models/files/stream.h"
+#include "temper/models/gguf/gguf.h"
+#include "temper/text/chat/chat_template.h"
 
 namespace temper::cli {
 

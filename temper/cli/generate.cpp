@@ -6,12 +6,12 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
-#include "temper/cli/episodes.h"
-#include "temper/cli/output.h"
-#include "temper/cli/progress.h"
-#include "temper/cli/stream.h"
-#include "temper/cli/suggested.h"
-#include "temper/cli/work.h"
+#include "temper/cli/eval/episodes.h"
+#include "temper/cli/parts/output.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/stream.h"
+#include "temper/cli/parts/suggested.h"
+#include "temper/cli/parts/work.h"
 #include "temper/generate/engine.h"
 
 namespace temper::cli {

@@ -4,11 +4,11 @@
 #include <iostream>
 
 #include "temper/base/error.h"
-#include "temper/cli/options.h"
-#include "temper/cli/written_dtype.h"
+#include "temper/cli/parts/options.h"
+#include "temper/cli/parts/written_dtype.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/save.h"
-#include "temper/models/stream.h"
+#include "temper/models/files/save.h"
+#include "temper/models/files/stream.h"
 
 namespace temper::cli {
 

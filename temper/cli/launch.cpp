@@ -53,9 +53,9 @@ class MeetingPlace {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    const bool ok =
-        socket_ >= 0 && ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-        ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    const bool ok = socket_ >= 0 &&
+                    ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
     check(ok, "--nproc: no free port on the loopback interface: ", std::strerror(errno));
     port_ = ntohs(address.sin_port);
   }

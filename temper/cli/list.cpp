@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/strategy.h"
@@ -12,7 +12,7 @@
 #include "temper/preference/losses.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithms/algorithm.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::cli {
 namespace {

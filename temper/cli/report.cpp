@@ -5,8 +5,8 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/cli/options.h"
-#include "temper/cli/run_files.h"
+#include "temper/cli/parts/options.h"
+#include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
 
 namespace temper::cli {

@@ -5,11 +5,11 @@
 
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
-#include "temper/cli/output.h"
-#include "temper/cli/progress.h"
-#include "temper/cli/work.h"
-#include "temper/data/row_fields.h"
-#include "temper/text/special_tokens.h"
+#include "temper/cli/parts/output.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/work.h"
+#include "temper/data/rows/row_fields.h"
+#include "temper/text/tokenizer/special_tokens.h"
 
 namespace temper::cli {
 namespace {

@@ -16,18 +16,18 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/work_queue.h"
-#include "temper/cli/progress.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/work.h"
 #include "temper/cli/tinker_flags.h"
-#include "temper/cli/work.h"
-#include "temper/generate/option_values.h"
-#include "temper/generate/suggested_sampling.h"
+#include "temper/generate/sampling/option_values.h"
+#include "temper/generate/sampling/suggested_sampling.h"
+#include "temper/http/access.h"
 #include "temper/metrics/format.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
-#include "temper/models/reload.h"
-#include "temper/serve/access.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/reload.h"
 #include "temper/serve/server.h"
-#include "temper/serve/sessions.h"
+#include "temper/serve/sessions/sessions.h"
 #include "temper/tinker/routes.h"
 
 namespace temper::cli {
@@ -283,7 +283,7 @@ class Serve : public Command {
       routes.emplace(*trained, tinker::RouteOptions{{options_.host, options_.api_key},
                                                     options_.most_request_bytes});
       options_.reload = {};  // adapters are trained on the weights as they are
-      options_.other_routes = [&](const serve::RequestHead& head) { return routes->admit(head); };
+      options_.other_routes = [&](const http::RequestHead& head) { return routes->admit(head); };
       close = [&] { trained->close(); };
     }
     serve::Server server(options_, &sampling);
@@ -309,7 +309,7 @@ class Serve : public Command {
  private:
   void open_sessions(const models::CausalLM& model) {
     if (sessions_.sessions == 0) return;
-    sessions_.owners = std::max<int64_t>(std::ssize(serve::keys_of(options_.api_key)), 1);
+    sessions_.owners = std::max<int64_t>(std::ssize(http::keys_of(options_.api_key)), 1);
     serve::SessionRules rules;
     rules.ends = {model.eos_token_ids.begin(), model.eos_token_ids.end()};
     options_.sessions = std::make_shared<serve::Sessions>(sessions_, std::move(rules), true);
@@ -340,7 +340,7 @@ class Serve : public Command {
     if (key_variable_.empty()) return;
     const char* const key = std::getenv(key_variable_.c_str());
     check<ConfigError>(key && *key, "--api-key-env: the environment has no ", key_variable_);
-    check<ConfigError>(!serve::keys_of(key).empty(), "--api-key-env: found no key in ",
+    check<ConfigError>(!http::keys_of(key).empty(), "--api-key-env: found no key in ",
                        key_variable_, ", expected one, or several separated by commas");
     options_.api_key = key;
   }

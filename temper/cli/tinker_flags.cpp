@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 
 namespace temper::cli {
 

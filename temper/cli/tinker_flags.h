@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "temper/cli/work.h"
-#include "temper/tinker/service.h"
+#include "temper/cli/parts/work.h"
+#include "temper/tinker/service/service.h"
 
 namespace temper::cli {
 

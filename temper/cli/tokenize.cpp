@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/cli/output.h"
-#include "temper/cli/work.h"
-#include "temper/data/preference_sides.h"
-#include "temper/data/row_fields.h"
-#include "temper/data/text_format.h"
-#include "temper/text/conversation.h"
-#include "temper/text/special_tokens.h"
+#include "temper/cli/parts/output.h"
+#include "temper/cli/parts/work.h"
+#include "temper/data/rows/preference_sides.h"
+#include "temper/data/rows/row_fields.h"
+#include "temper/data/rows/text_format.h"
+#include "temper/text/chat/conversation.h"
+#include "temper/text/tokenizer/special_tokens.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {

@@ -10,12 +10,12 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/cli/options.h"
-#include "temper/cli/progress.h"
-#include "temper/cli/run_files.h"
+#include "temper/cli/parts/options.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
 #include "temper/metrics/format.h"
-#include "temper/train/run_lock.h"
+#include "temper/train/run/run_lock.h"
 
 namespace temper::cli {
 namespace {

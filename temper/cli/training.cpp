@@ -13,23 +13,23 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/cli/full_device.h"
+#include "temper/check/check_run.h"
 #include "temper/cli/launch.h"
-#include "temper/cli/next_steps.h"
-#include "temper/cli/progress.h"
-#include "temper/cli/shared_config.h"
+#include "temper/cli/parts/full_device.h"
+#include "temper/cli/parts/next_steps.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/shared_config.h"
 #include "temper/cli/verbs.h"
 #include "temper/dist/environment.h"
 #include "temper/dist/world.h"
 #include "temper/distill/run.h"
-#include "temper/plan/check_run.h"
 #include "temper/preference/dpo.h"
 #include "temper/preference/losses.h"
 #include "temper/preference/orpo.h"
 #include "temper/preference/reward.h"
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/run.h"
-#include "temper/train/memory_limit.h"
+#include "temper/train/run/memory_limit.h"
 
 namespace temper::cli {
 namespace {
@@ -68,12 +68,12 @@ bool asks_for_help(const Arguments& arguments) {
 template <class Config>
 std::string planned_again(
     const char* verb, const Arguments& arguments, const std::string& otherwise,
-    const std::function<std::string(const plan::RunShape&, const plan::MemoryPlan&)>& use) {
+    const std::function<std::string(const checks::RunShape&, const checks::MemoryPlan&)>& use) {
   try {
     Config config;
     read_verb_config(config, arguments, verb);
-    plan::RunChecks checks(config, {});
-    plan::check_run(checks, config);
+    checks::RunChecks checks(config, {});
+    checks::check_run(checks, config);
     if (checks.plan) return use(checks.shape, *checks.plan);
   } catch (const std::exception&) {
     // What went wrong first is said.
@@ -119,10 +119,10 @@ void check_memory_limit(const char* verb, const Arguments& arguments, int ranks)
   read_verb_config(config, arguments, verb);
   const std::optional<int64_t> limit = train::memory_limit(config);
   if (!limit) return;
-  plan::RunChecks checks(config, {.ranks = ranks, .program_bytes = peak_memory_bytes()});
-  plan::check_run(checks, config);
-  for (const plan::CheckList::Check& check : checks.list.checks())
-    if (check.name == "memory_limit" && check.finding.status == plan::Finding::Status::kFail)
+  checks::RunChecks checks(config, {.ranks = ranks, .program_bytes = peak_memory_bytes()});
+  checks::check_run(checks, config);
+  for (const checks::CheckList::Check& check : checks.list.checks())
+    if (check.name == "memory_limit" && check.finding.status == checks::Finding::Status::kFail)
       throw ConfigError(check.finding.message);
 }
 

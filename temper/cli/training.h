@@ -11,7 +11,7 @@
 #include "temper/distill/config.h"
 #include "temper/preference/config.h"
 #include "temper/rl/algorithms/ppo_config.h"
-#include "temper/train/sft.h"
+#include "temper/train/sft/sft.h"
 
 namespace temper::cli {
 

@@ -5,8 +5,8 @@
 
 #include "temper/base/error.h"
 #include "temper/data/apportion.h"
-#include "temper/data/row_groups.h"
-#include "temper/text/template_date.h"
+#include "temper/data/rows/row_groups.h"
+#include "temper/text/chat/template_date.h"
 
 namespace temper {
 

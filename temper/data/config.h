@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
-#include "temper/data/row_set.h"
-#include "temper/data/sft_row.h"
+#include "temper/base/config/config.h"
+#include "temper/data/read/row_set.h"
+#include "temper/data/rows/sft_row.h"
 
 namespace temper::data {
 

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
+#include "temper/data/rows/row_fields.h"
 
 namespace temper::data {
 namespace {

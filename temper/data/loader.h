@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/data/row_notices.h"
-#include "temper/data/row_set.h"
-#include "temper/data/sft_row.h"
+#include "temper/data/read/row_set.h"
+#include "temper/data/rows/row_notices.h"
+#include "temper/data/rows/sft_row.h"
 
 namespace temper::data {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 
 namespace temper::dist {
 

@@ -10,14 +10,15 @@ namespace temper::dist {
 
 class Group;
 
-// The variable by which a launcher hands rank 0 the socket, bound to MASTER_PORT, on which to listen.
+// The variable by which a launcher hands rank 0 the socket, bound to MASTER_PORT, on which to
+// listen.
 inline constexpr const char* kListeningSocket = "TEMPER_LISTENING_SOCKET";
 
 struct Environment {
   int rank = 0, size = 1;
   std::string host;  // host of the first rank
   uint16_t port = 0;
-  std::optional<int> listening;  // a socket that is bound to the port already
+  std::optional<int> listening;    // a socket that is bound to the port already
   std::chrono::seconds timeout{};  // time limit for the ranks to find each other
 };
 

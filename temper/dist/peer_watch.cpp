@@ -20,7 +20,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
-#include "temper/dist/liveness.h"
+#include "temper/dist/new_connections.h"
 
 namespace temper::dist {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "temper/ops/aligned_divergence.h"
-#include "temper/text/tokenizer.h"
+#include "temper/ops/logits/aligned_divergence.h"
+#include "temper/text/tokenizer/tokenizer.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::distill {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "temper/generate/config.h"
-#include "temper/ops/divergence.h"
-#include "temper/train/sft.h"
+#include "temper/ops/logits/divergence.h"
+#include "temper/train/sft/sft.h"
 
 namespace temper::distill {
 

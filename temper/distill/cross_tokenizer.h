@@ -9,7 +9,7 @@ namespace temper::distill {
 // GOLD (Patiño et al., "Unlocking on-policy distillation for any model family", 2025) or ULD
 // (Boizard et al., arXiv 2402.12030) in place of the divergence of logit and on_policy: the teacher
 // reads the same text in its own tokens, and spans of tokens that both end at the same place are
-// compared (ops/aligned_divergence.h). The mean is over spans.
+// compared (ops/logits/aligned_divergence.h). The mean is over spans.
 class CrossTokenizer : public Strategy {
  public:
   explicit CrossTokenizer(const StrategyContext& context);

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
 #include "temper/distill/task.h"
-#include "temper/models/directory.h"
-#include "temper/models/save.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/save.h"
 
 namespace temper::distill {
 namespace {

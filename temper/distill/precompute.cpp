@@ -6,11 +6,11 @@
 #include <ostream>
 
 #include "temper/base/error.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
 #include "temper/distill/reading.h"
 #include "temper/distill/run.h"
 #include "temper/distill/teacher_file.h"
-#include "temper/models/directory.h"
+#include "temper/models/files/directory.h"
 
 namespace temper::distill {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/ops/embedding.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::distill {
 

@@ -8,8 +8,8 @@
 
 #include "temper/models/model.h"
 #include "temper/nn/blocks.h"
-#include "temper/ops/attention_maps.h"
-#include "temper/ops/top_tokens.h"
+#include "temper/ops/layers/attention_maps.h"
+#include "temper/ops/logits/top_tokens.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::distill {

@@ -7,8 +7,8 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/data/prompt_row.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
+#include "temper/data/rows/prompt_row.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
 #include "temper/nn/unit.h"

@@ -11,11 +11,11 @@
 
 #include "temper/base/random.h"
 #include "temper/data/loader.h"
-#include "temper/data/prompt_row.h"
+#include "temper/data/rows/prompt_row.h"
 #include "temper/distill/config.h"
 #include "temper/generate/engine.h"
-#include "temper/train/memory_limit.h"
 #include "temper/train/roles.h"
+#include "temper/train/run/memory_limit.h"
 
 namespace temper::distill {
 

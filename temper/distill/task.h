@@ -10,7 +10,7 @@
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/teacher.h"
-#include "temper/train/sft.h"
+#include "temper/train/sft/sft.h"
 
 namespace temper::distill {
 

@@ -4,7 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/io/weight_files.h"
-#include "temper/models/directory.h"
+#include "temper/models/files/directory.h"
 #include "temper/text/tokens.h"
 
 namespace temper::distill {

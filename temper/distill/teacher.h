@@ -6,7 +6,7 @@
 #include <string>
 
 #include "temper/distill/config.h"
-#include "temper/ops/top_tokens.h"
+#include "temper/ops/logits/top_tokens.h"
 #include "temper/ops/weight.h"
 #include "temper/train/roles.h"
 

@@ -8,8 +8,8 @@
 #include "temper/base/error.h"
 #include "temper/base/random.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/directory.h"
-#include "temper/models/tensors.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/tensors.h"
 
 namespace temper::distill {
 namespace {

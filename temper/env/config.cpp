@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "temper/base/config/yaml_json.h"
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/base/yaml_json.h"
 #include "temper/env/environment.h"
 #include "temper/env/tool_check.h"
 #include "temper/process/process.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/process/limits.h"
 
 namespace temper::env {
@@ -23,7 +23,7 @@ struct ToolSection {
   void fields(Fields& f);
 };
 
-// How calls of tools are written; kAuto: as the chat template shows (text/tool_calls.h).
+// How calls of tools are written; kAuto: as the chat template shows (text/chat/tool_calls.h).
 enum class CallFormat { kAuto, kHermes, kLlama, kGemma, kMistral };
 
 // An agent: a program that is started for each episode and asks the policy by OpenAI's API.

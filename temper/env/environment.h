@@ -12,7 +12,7 @@
 
 #include "temper/base/json.h"
 #include "temper/base/registry.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 
 namespace temper::env {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "temper/base/exact_math.h"
-#include "temper/base/likeliest.h"
+#include "temper/generate/likeliest.h"
 
 namespace temper::generate {
 namespace {

@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "temper/base/error.h"
-#include "temper/generate/logit_rules.h"
 #include "temper/generate/request_check.h"
+#include "temper/generate/sampling/logit_rules.h"
 #include "temper/grammar/grammar.h"
-#include "temper/ops/embedding.h"
 #include "temper/ops/kv_store.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::generate {
 namespace {

@@ -2,9 +2,10 @@
 // arXiv 2309.06180): a page holds a fixed number of consecutive positions of one sequence in every
 // layer. Pages stay known by their tokens after their sequences have ended (prefix_tree.h).
 //
-// Layers with a state (ops/recurrent.h) have no keys: a running sequence has a slot with its state
-// at its end, which forking it copies. Snapshots, states at the ends of some pages, are kept while
-// no sequence wants their slots; a known prefix is used again up to the last page with a snapshot.
+// Layers with a state (ops/layers/recurrent.h) have no keys: a running sequence has a slot with its
+// state at its end, which forking it copies. Snapshots, states at the ends of some pages, are kept
+// while no sequence wants their slots; a known prefix is used again up to the last page with a
+// snapshot.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "temper/generate/request.h"
-#include "temper/generate/speculation.h"
+#include "temper/generate/sampling/speculation.h"
 
 namespace temper::generate {
 

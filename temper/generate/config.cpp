@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/generate/option_values.h"
+#include "temper/generate/sampling/option_values.h"
 
 namespace temper::generate {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/generate/engine.h"
 #include "temper/generate/request.h"
 

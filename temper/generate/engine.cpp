@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "temper/base/error.h"
-#include "temper/generate/batch_sampler.h"
 #include "temper/generate/request_check.h"
+#include "temper/generate/sampling/batch_sampler.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/nn/module.h"
-#include "temper/nn/read_rows.h"
-#include "temper/ops/embedding.h"
+#include "temper/nn/weights/read_rows.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::generate {
 

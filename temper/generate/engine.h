@@ -11,15 +11,15 @@
 #include <mutex>
 #include <vector>
 
-#include "temper/generate/batch_sampler.h"
 #include "temper/generate/cache.h"
 #include "temper/generate/completion_source.h"
 #include "temper/generate/inbox.h"
 #include "temper/generate/request.h"
+#include "temper/generate/sampling/batch_sampler.h"
 #include "temper/generate/scheduler.h"
 #include "temper/grammar/grammar.h"
 #include "temper/models/model.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::generate {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "temper/generate/sampler.h"
+#include "temper/generate/sampling/sampler.h"
 #include "temper/grammar/spec.h"
 
 namespace temper::generate {

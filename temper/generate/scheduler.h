@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "temper/generate/cache.h"
-#include "temper/generate/drafts.h"
 #include "temper/generate/request.h"
-#include "temper/generate/speculation.h"
+#include "temper/generate/sampling/drafts.h"
+#include "temper/generate/sampling/speculation.h"
 #include "temper/generate/text_stream.h"
 #include "temper/grammar/grammar.h"
 #include "temper/nn/context.h"

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/generate/batch_sampler.h"
-#include "temper/nn/read_rows.h"
+#include "temper/generate/sampling/batch_sampler.h"
+#include "temper/nn/weights/read_rows.h"
 
 namespace temper::generate {
 

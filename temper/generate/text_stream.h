@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::generate {
 

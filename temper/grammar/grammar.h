@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "temper/grammar/spec.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::grammar {
 

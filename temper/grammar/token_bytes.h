@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::grammar {
 

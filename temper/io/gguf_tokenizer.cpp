@@ -8,11 +8,11 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/gguf_splits.h"
-#include "temper/text/chat_template.h"
-#include "temper/text/decoder.h"
-#include "temper/text/special_tokens.h"
-#include "temper/text/tokenizer.h"
-#include "temper/text/tokenizer_file.h"
+#include "temper/text/chat/chat_template.h"
+#include "temper/text/tokenizer/decoder.h"
+#include "temper/text/tokenizer/special_tokens.h"
+#include "temper/text/tokenizer/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer_file.h"
 
 namespace temper {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/models/hf_config.h"
+#include "temper/models/files/hf_config.h"
 #include "temper/nn/blocks.h"
 
 namespace temper::models {
@@ -35,8 +35,9 @@ class Backbone : public nn::Module {
   virtual ops::AttentionSpec attention_spec(int64_t layer) const = 0;
   // The layer whose keys and values a layer attends to: its own, or those of an earlier one.
   virtual int64_t key_layer(int64_t layer) const { return layer; }
-  // Numbers that each operation of a layer carries from token to token (ops/recurrent.h); none: the
-  // layer has keys and values. attention_spec() of a layer with a state has no key and value heads.
+  // Numbers that each operation of a layer carries from token to token (ops/layers/recurrent.h);
+  // none: the layer has keys and values. attention_spec() of a layer with a state has no key and
+  // value heads.
   virtual std::vector<int64_t> state_sizes(int64_t /*layer*/) const { return {}; }
 
   virtual nn::Embedding& embedding() = 0;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 
 namespace temper::models {
 

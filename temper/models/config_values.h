@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "temper/models/hf_config.h"
+#include "temper/models/files/hf_config.h"
 
 namespace temper::models {
 

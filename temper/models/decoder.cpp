@@ -4,7 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
-#include "temper/nn/read_rows.h"
+#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 namespace {

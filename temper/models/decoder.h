@@ -80,7 +80,7 @@ std::vector<int64_t> windows_of(const HfConfig& config, int64_t layers, int64_t 
 nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions);
 
 // Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as
-// the last one, compute these and leave the others zero (nn/read_rows.h).
+// the last one, compute these and leave the others zero (nn/weights/read_rows.h).
 //
 // Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)); both sums with residual_scale.
 class PreNormBlock : public nn::Module {

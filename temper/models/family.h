@@ -12,7 +12,7 @@
 #include "temper/base/registry.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/backbone.h"
-#include "temper/models/gguf_architecture.h"
+#include "temper/models/gguf/gguf_architecture.h"
 
 namespace temper::models {
 

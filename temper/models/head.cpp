@@ -5,8 +5,8 @@
 
 #include "temper/base/error.h"
 #include "temper/nn/unit.h"
-#include "temper/ops/embedding.h"
 #include "temper/ops/host.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::models {
 

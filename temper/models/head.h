@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "temper/models/backbone.h"
-#include "temper/ops/token_logp.h"
+#include "temper/ops/logits/token_logp.h"
 
 namespace temper::models {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/nn/read_rows.h"
+#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 namespace {

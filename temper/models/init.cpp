@@ -8,8 +8,8 @@
 #include "temper/base/exact_math.h"
 #include "temper/base/memory.h"
 #include "temper/base/random.h"
-#include "temper/models/stream.h"
-#include "temper/models/tensors.h"
+#include "temper/models/files/stream.h"
+#include "temper/models/files/tensors.h"
 
 namespace temper::models {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/nn/blocks.h"
-#include "temper/ops/embedding.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::models {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "temper/models/adapter_parts.h"
+#include "temper/models/adapters/adapter_parts.h"
 
 namespace temper::models {
 

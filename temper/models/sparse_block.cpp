@@ -4,7 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/nn/latent_attention.h"
-#include "temper/nn/read_rows.h"
+#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/nn/read_rows.h"
-#include "temper/ops/attention.h"
+#include "temper/nn/weights/read_rows.h"
+#include "temper/ops/layers/attention.h"
 
 namespace temper::nn {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "temper/nn/linear.h"
-#include "temper/ops/grouped_linear.h"
-#include "temper/ops/routing.h"
+#include "temper/ops/layers/grouped_linear.h"
+#include "temper/ops/layers/routing.h"
 
 namespace temper::nn {
 

@@ -9,7 +9,7 @@
 #include "temper/base/random.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/nn/unit.h"
-#include "temper/ops/embedding.h"
+#include "temper/ops/layers/embedding.h"
 
 namespace temper::nn {
 namespace {

@@ -9,8 +9,8 @@
 #include "temper/nn/context.h"
 #include "temper/nn/lora.h"
 #include "temper/nn/module.h"
-#include "temper/nn/weight_versions.h"
-#include "temper/ops/linear.h"
+#include "temper/nn/weights/weight_versions.h"
+#include "temper/ops/layers/linear.h"
 
 namespace temper::nn {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "temper/ops/dora.h"
-#include "temper/ops/dropout.h"
-#include "temper/ops/linear.h"
+#include "temper/ops/layers/dora.h"
+#include "temper/ops/layers/dropout.h"
+#include "temper/ops/layers/linear.h"
 #include "temper/ops/product.h"
 
 namespace temper::nn {

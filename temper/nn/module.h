@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "temper/nn/layer_visitor.h"
-#include "temper/nn/parameter.h"
+#include "temper/nn/weights/parameter.h"
 
 namespace temper::nn {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/ops/attention.h"
+#include "temper/ops/layers/attention.h"
 
 namespace temper::nn {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "temper/nn/linear.h"
-#include "temper/ops/routing.h"
+#include "temper/ops/layers/routing.h"
 
 namespace temper::nn {
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
-#include "temper/nn/read_rows.h"
+#include "temper/nn/weights/read_rows.h"
 
 namespace temper::nn {
 namespace {

@@ -1,5 +1,5 @@
 // Layers that carry a state from token to token, in the place that attention has in a block
-// (ops/recurrent.h).
+// (ops/layers/recurrent.h).
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "temper/nn/linear.h"
-#include "temper/ops/recurrent.h"
+#include "temper/ops/layers/recurrent.h"
 
 namespace temper::nn {
 

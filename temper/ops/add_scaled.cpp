@@ -5,7 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/linear.h"
+#include "temper/ops/layers/linear.h"
 
 namespace temper::ops {
 namespace {

@@ -2,8 +2,9 @@
 // other headers check shapes, record gradients and communicate with other ranks; for the numbers
 // they call the backend of their tensors' device (backend_of):
 //
-//   native   the kernels of temper/ops/cpu, on CPUs. Exact: no number depends on the batch.
-//   aten     compositions of ATen calls on whatever device the tensors are on (docs/devices.md).
+//   native   the kernels of temper/ops/native/kernels, on CPUs. Exact: no number depends on the
+//   batch. aten     compositions of ATen calls on whatever device the tensors are on
+//   (docs/devices.md).
 //
 // The tensors of one call are on one device, contiguous unless said otherwise, and float32, or
 // float64 for gradient checks. Indices are int64 tensors on that device, made by indices(). N and M
@@ -20,14 +21,14 @@
 #include <utility>
 #include <vector>
 
-#include "temper/ops/attention.h"
-#include "temper/ops/cpu/rows.h"
-#include "temper/ops/divergence.h"
 #include "temper/ops/kv_store.h"
-#include "temper/ops/linear.h"
+#include "temper/ops/layers/attention.h"
+#include "temper/ops/layers/linear.h"
+#include "temper/ops/layers/recurrent.h"
+#include "temper/ops/layers/routing.h"
+#include "temper/ops/logits/divergence.h"
+#include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/product.h"
-#include "temper/ops/recurrent.h"
-#include "temper/ops/routing.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "temper/ops/attention.h"
+#include "temper/ops/layers/attention.h"
 #include "temper/ops/state_store.h"
 
 namespace temper::ops {

@@ -1,7 +1,7 @@
 // Threads that share the machine's processors, such as one that samples while another trains.
 #pragma once
 
-#include "temper/ops/cpu/processors.h"
+#include "temper/ops/native/kernels/processors.h"
 
 namespace temper::ops {
 

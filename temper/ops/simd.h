@@ -1,7 +1,7 @@
 // Which vector instructions the operations use (TEMPER_SIMD).
 #pragma once
 
-#include "temper/ops/cpu/simd.h"
+#include "temper/ops/native/kernels/simd.h"
 
 namespace temper::ops {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "temper/ops/recurrent.h"
+#include "temper/ops/layers/recurrent.h"
 
 namespace temper::ops {
 

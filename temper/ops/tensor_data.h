@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "temper/base/error.h"
-#include "temper/ops/cpu/gemm.h"
+#include "temper/ops/native/kernels/gemm.h"
 
 namespace temper::ops {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "temper/ops/cpu/quantized.h"
+#include "temper/ops/native/kernels/quantized.h"
 
 namespace temper::ops {
 
@@ -16,7 +16,7 @@ enum class WeightFormat {
   kRoundedBFloat16,  // float32 that products round to bfloat16; gradients are taken for the float32
                      // value's own (straight through)
   kBFloat16,         // this and what follows is frozen: it has no gradient
-  kInt8,             // temper/ops/cpu/quantized.h
+  kInt8,             // temper/ops/native/kernels/quantized.h
   kNf4,
   kMxFp4,  // of files that hold it: nothing is converted to it
 };

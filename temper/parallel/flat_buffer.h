@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "temper/dist/group.h"
-#include "temper/nn/placement.h"
+#include "temper/nn/weights/placement.h"
 
 namespace temper::parallel {
 

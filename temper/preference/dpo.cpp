@@ -4,13 +4,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/preference/mismatched.h"
-#include "temper/roles/model_worker.h"
 #include "temper/train/ranks.h"
+#include "temper/workers/model_worker.h"
 
 namespace temper::preference {
 DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                  train::Messages& messages, std::function<bool()> stop,
-                 roles::RoleRanks* role_ranks)
+                 workers::RoleRanks* role_ranks)
     : PairTask(config,
                format_of(config, roles.policy.tokenizer, roles.policy.chat,
                          roles.policy.model->vocab_size),
@@ -82,13 +82,13 @@ namespace {
 
 // A rank that computes the reference for those that train.
 train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) {
-  roles::RankServer server(world, config.training_ranks(world.size()).size());
+  workers::RankServer server(world, config.training_ranks(world.size()).size());
   const dist::Mesh mesh = world.role_mesh(config.roles);
   train::Roles own(config, mesh);
-  auto scoring = std::make_unique<roles::Scoring>(reference_model(config, own));
+  auto scoring = std::make_unique<workers::Scoring>(reference_model(config, own));
   if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
-  roles::ModelWorker worker(mesh.tensor, nullptr, std::move(scoring));
-  return roles::serve(server, worker);
+  workers::ModelWorker worker(mesh.tensor, nullptr, std::move(scoring));
+  return workers::serve(server, worker);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) 
   config.resolve("dpo");
   train::RunRanks ranks = train::join_ranks(config, host);
   if (!ranks.trains) return serve_reference(config, *ranks.world);
-  const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
+  const std::unique_ptr<workers::RoleRanks> role_ranks = workers::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   train::RunDirectory directory(config, host, ranks.mesh);
   DpoTask task(config, roles, *ranks.mesh.data_parallel, directory, host.stop, role_ranks.get());

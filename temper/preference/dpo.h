@@ -14,7 +14,7 @@ class DpoTask : public PairTask {
   DpoTask(
       const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
       train::Messages& messages, std::function<bool()> stop = [] { return false; },
-      roles::RoleRanks* role_ranks = nullptr);
+      workers::RoleRanks* role_ranks = nullptr);
 
   void begin(int64_t steps_made) override;
 

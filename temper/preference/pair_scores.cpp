@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
 
 namespace temper::preference {
 namespace {

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "temper/base/error.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
 #include "temper/metrics/activity.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
 #include "temper/preference/losses.h"
 #include "temper/train/group_means.h"
-#include "temper/train/opening.h"
-#include "temper/train/row_messages.h"
+#include "temper/train/run/opening.h"
+#include "temper/train/run/row_messages.h"
 
 namespace temper::preference {
 

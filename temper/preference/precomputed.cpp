@@ -10,7 +10,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/stopped.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/nn/unit.h"
 #include "temper/preference/reference.h"
 

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
-#include "temper/models/directory.h"
-#include "temper/models/hf_config.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/hf_config.h"
 #include "temper/preference/losses.h"
-#include "temper/roles/served_reference.h"
 #include "temper/text/tokens.h"
+#include "temper/workers/served_reference.h"
 
 namespace temper::preference {
 namespace {
@@ -60,7 +60,8 @@ std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config,
 
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
-                                          train::Messages& messages, roles::RoleRanks* role_ranks) {
+                                          train::Messages& messages,
+                                          workers::RoleRanks* role_ranks) {
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
     return std::make_unique<NoReference>();
@@ -70,7 +71,7 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
   if (role_ranks) {
     auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
     if (roles.policy.lora) *local = make();  // as the adapter begins
-    return std::make_unique<ModelReference>(std::make_unique<temper::roles::ServedReference>(
+    return std::make_unique<ModelReference>(std::make_unique<temper::workers::ServedReference>(
         *role_ranks, group, messages,
         [local, make] { return *local ? std::move(*local) : make(); }));
   }

@@ -11,9 +11,9 @@
 #include "temper/dist/group.h"
 #include "temper/preference/config.h"
 #include "temper/preference/sides.h"
-#include "temper/roles/role_ranks.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
+#include "temper/workers/role_ranks.h"
 
 namespace temper::preference {
 
@@ -44,7 +44,7 @@ struct ReferenceRows {
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
                                           train::Messages& messages,
-                                          roles::RoleRanks* role_ranks = nullptr);
+                                          workers::RoleRanks* role_ranks = nullptr);
 // The model of such a reference.
 std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config, train::Roles& roles);
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "temper/data/preference_row.h"
+#include "temper/data/rows/preference_row.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::preference {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/process/process.h"
 
 namespace temper::process {

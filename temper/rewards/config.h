@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/process/limits.h"
 
 namespace temper::rewards {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/config/find_field.h"
 #include "temper/base/error.h"
-#include "temper/base/find_field.h"
 
 namespace temper::rewards {
 namespace {

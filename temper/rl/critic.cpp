@@ -4,8 +4,8 @@
 
 #include "temper/base/error.h"
 #include "temper/base/glob.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "temper/rl/scalar_directory.h"
 #include "temper/train/policy_parts.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/data/row_texts.h"
+#include "temper/data/rows/row_texts.h"
 
 namespace temper {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/json.h"
 
 namespace temper::rl {

@@ -6,22 +6,22 @@
 #include "temper/rl/rollout/sync_source.h"
 #include "temper/rl/task.h"
 #include "temper/rl/weights/serving.h"
-#include "temper/roles/role_ranks.h"
 #include "temper/train/ranks.h"
+#include "temper/workers/role_ranks.h"
 
 namespace temper::rl {
 namespace {
 
 // The reference on ranks of its own, and in this process where they are gone: for an adapter that
 // is trained on, a copy of its start.
-std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
-                                                         train::Roles& roles,
-                                                         const dist::Mesh& mesh,
-                                                         roles::RoleRanks& role_ranks,
-                                                         train::Messages& messages) {
+std::unique_ptr<workers::ServedReference> served_reference(const RlConfig& config,
+                                                           train::Roles& roles,
+                                                           const dist::Mesh& mesh,
+                                                           workers::RoleRanks& role_ranks,
+                                                           train::Messages& messages) {
   auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
   if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
-  return std::make_unique<roles::ServedReference>(
+  return std::make_unique<workers::ServedReference>(
       role_ranks, *mesh.data_parallel, messages, [local, &roles, &config] {
         return *local ? std::move(*local) : train::frozen_start(roles.policy, config);
       });
@@ -34,7 +34,7 @@ struct Ahead {
 };
 
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
-                      roles::RoleRanks* role_ranks, const train::RunHost& host) {
+                      workers::RoleRanks* role_ranks, const train::RunHost& host) {
   train::RunDirectory directory(config, host, mesh);
   dist::Group& group = *mesh.data_parallel;
   std::unique_ptr<ReferenceWorker> reference_worker;
@@ -43,7 +43,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     if (!config.rl.replay)
       reference_worker = std::make_unique<ReferenceWorker>(
           *served, config.train.micro_batch_tokens, config.rollout.temperature,
-          std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1),
+          std::min(workers::kMostScored, config.roles.leaders(config.roles.reference).size() + 1),
           static_cast<size_t>(config.train.max_inflight.value_or(ReferenceWorker::kMostWaiting)));
     roles.reference = std::move(served);
   }
@@ -78,7 +78,7 @@ train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
                            const std::function<void(train::Roles&)>& load) {
   train::RunRanks ranks = train::join_ranks(config, host);
   if (!ranks.trains) return serve_run(config, *ranks.world);
-  const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
+  const std::unique_ptr<workers::RoleRanks> role_ranks = workers::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   load(roles);
   const train::RunOutcome outcome = run(config, roles, ranks.mesh, role_ranks.get(), host);

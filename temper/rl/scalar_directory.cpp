@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/models/adapter.h"
-#include "temper/models/directory.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
 #include "temper/text/tokens.h"
 
 namespace temper::rl {

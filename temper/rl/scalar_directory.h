@@ -6,7 +6,7 @@
 #include <string>
 
 #include "temper/models/model.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::rl {
 

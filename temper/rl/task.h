@@ -14,7 +14,7 @@
 #include "temper/rl/batch.h"
 #include "temper/rl/config.h"
 #include "temper/rl/importance_correction.h"
-#include "temper/rl/rollout/observer.h"
+#include "temper/rl/observer.h"
 #include "temper/rl/rollout/rollout_files.h"
 #include "temper/rl/rollout/source.h"
 #include "temper/rl/sampler_check.h"

@@ -13,14 +13,14 @@ std::string error_event(int status, const std::string& message) {
 
 }  // namespace
 
-Answer error_answer(int status, const std::string& message) {
-  Answer out{status, error_text(status, message)};
+http::Answer error_answer(int status, const std::string& message) {
+  http::Answer out{status, error_text(status, message)};
   if (status == 429 || status == 503) out.headers.emplace_back("Retry-After", "1");
   if (status == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
   return out;
 }
 
-Answer answer_to(const std::exception& e) {
+http::Answer answer_to(const std::exception& e) {
   const bool wrong = dynamic_cast<const DataError*>(&e) || dynamic_cast<const ConfigError*>(&e);
   const auto* const refusal = dynamic_cast<const Refusal*>(&e);
   const int status = refusal                                  ? refusal->status
@@ -30,7 +30,7 @@ Answer answer_to(const std::exception& e) {
   return error_answer(status, e.what());
 }
 
-Answering::Answering(TurnQueue& workers, std::shared_ptr<Exchange> exchange,
+Answering::Answering(TurnQueue& workers, std::shared_ptr<http::Exchange> exchange,
                      std::shared_ptr<Ticket> ticket, std::unique_ptr<Reply> reply,
                      std::unique_ptr<SessionRecorder> recorder)
     : workers_(workers),

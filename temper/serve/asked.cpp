@@ -5,7 +5,7 @@
 #include <random>
 
 #include "temper/serve/forced_calls.h"
-#include "temper/text/message_parts.h"
+#include "temper/text/chat/message_parts.h"
 #include "temper/text/unicode.h"
 
 namespace temper::serve {

@@ -9,7 +9,7 @@
 #include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
 #include "temper/serve/server.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 
 namespace temper::serve {
 

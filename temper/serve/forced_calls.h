@@ -7,7 +7,7 @@
 
 #include "temper/grammar/tagged.h"
 #include "temper/serve/request.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 
 namespace temper::serve {
 

@@ -11,8 +11,8 @@
 #include "temper/serve/request.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/serve/token_logprobs.h"
-#include "temper/text/tokenizer.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::serve {
 

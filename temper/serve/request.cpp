@@ -5,7 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/serve/body.h"
 #include "temper/serve/request_options.h"
-#include "temper/text/message_parts.h"
+#include "temper/text/chat/message_parts.h"
 
 namespace temper::serve {
 namespace {

@@ -9,16 +9,16 @@
 
 #include "temper/base/error.h"
 #include "temper/base/work_queue.h"
-#include "temper/serve/access.h"
+#include "temper/http/access.h"
+#include "temper/http/listen_address.h"
+#include "temper/http/server.h"
+#include "temper/http/text.h"
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/forced_calls.h"
-#include "temper/serve/http_server.h"
-#include "temper/serve/http_text.h"
-#include "temper/serve/listen_address.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
-#include "temper/serve/sessions.h"
+#include "temper/serve/sessions/sessions.h"
 #include "temper/serve/status.h"
 #include "temper/serve/turn_queue.h"
 
@@ -36,16 +36,16 @@ constexpr const char* kRoutes =
     "/v1/chat/completions, /update_weights_from_disk; with sessions GET and DELETE "
     "/v1/sessions/NAME, POST /v1/sessions/NAME/reward";
 
-Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
-Admission at_once(const Denial& denial) {
+http::Admission at_once(http::Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
+http::Admission at_once(const http::Denial& denial) {
   return at_once(error_answer(denial.status, denial.message));
 }
 
 // Enough threads to keep the processors busy beside those that sample.
 size_t parsing_threads() { return std::clamp(std::thread::hardware_concurrency(), 2u, 8u); }
 
-HttpLimits limits_of(const ServerOptions& options) {
-  HttpLimits limits;
+http::Limits limits_of(const ServerOptions& options) {
+  http::Limits limits;
   limits.connections = options.most_connections;
   limits.connections_of_address = options.most_connections_of_address;
   limits.buffered_bytes = std::max(limits.buffered_bytes, options.most_request_bytes);
@@ -62,10 +62,10 @@ HttpLimits limits_of(const ServerOptions& options) {
 
 }  // namespace
 
-struct Server::Impl : HttpHandler {
+struct Server::Impl : http::Handler {
   // A request that was parsed, until it is sampled.
   struct Pending {
-    std::shared_ptr<Exchange> exchange;
+    std::shared_ptr<http::Exchange> exchange;
     const ServedModel* model;
     ToolCallFormat calls;
     CompletionRequest request;
@@ -82,43 +82,43 @@ struct Server::Impl : HttpHandler {
         small(options.routes.empty() ? parsing_threads()
                                      : static_cast<size_t>(options.most_threads)) {}
 
-  Admission admit(const RequestHead& head) override;
-  Answer refusal(int status, const std::string& message) override {
+  http::Admission admit(const http::RequestHead& head) override;
+  http::Answer refusal(int status, const std::string& message) override {
     return error_answer(status, message);
   }
-  void done(const RequestHead& head, int status, int64_t bytes, double seconds) override;
+  void done(const http::RequestHead& head, int status, int64_t bytes, double seconds) override;
 
-  using Handler = std::function<void(const std::shared_ptr<Exchange>&)>;
-  Admission dispatch(const RequestHead& head);
-  std::optional<Admission> own_route(const RequestHead& head);
-  std::optional<Admission> session_route(const RequestHead& head);
-  Admission get(const RequestHead& head, const char* type,
-                const std::function<std::string()>& text);
-  Admission post(const RequestHead& head, Handler handler);
-  Answer health() const;
-  void guard(Exchange& exchange, const std::function<void()>& handler);
-  void complete(const std::shared_ptr<Exchange>& exchange, bool chat);
-  void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
+  using Handler = std::function<void(const std::shared_ptr<http::Exchange>&)>;
+  http::Admission dispatch(const http::RequestHead& head);
+  std::optional<http::Admission> own_route(const http::RequestHead& head);
+  std::optional<http::Admission> session_route(const http::RequestHead& head);
+  http::Admission get(const http::RequestHead& head, const char* type,
+                      const std::function<std::string()>& text);
+  http::Admission post(const http::RequestHead& head, Handler handler);
+  http::Answer health() const;
+  void guard(http::Exchange& exchange, const std::function<void()>& handler);
+  void complete(const std::shared_ptr<http::Exchange>& exchange, bool chat);
+  void submit(const std::shared_ptr<http::Exchange>& exchange, CompletionRequest request,
               Reservation reservation);
-  std::vector<generate::Request> asked_by(const std::string& session, const RequestHead& head,
+  std::vector<generate::Request> asked_by(const std::string& session, const http::RequestHead& head,
                                           const CompletionRequest& request,
                                           const ServedModel& model,
                                           std::unique_ptr<SessionRecorder>& recorder);
   void prepare(Pending& pending);
   void begin(const std::shared_ptr<Pending>& pending);
-  void reload(Exchange& exchange);
-  void send_heartbeats(const std::shared_ptr<Exchange>& exchange, bool is_leader);
+  void reload(http::Exchange& exchange);
+  void send_heartbeats(const std::shared_ptr<http::Exchange>& exchange, bool is_leader);
   void stop();
   void warn_of(const std::vector<std::string>& ignored);
 
   ServerOptions options;
   SamplerLoop* sampling;
-  const AccessRules rules;
+  const http::AccessRules rules;
   std::mutex mutex;
   std::set<std::string> warned;
-  std::vector<std::shared_ptr<Exchange>> heartbeats;  // whom they are sent to
+  std::vector<std::shared_ptr<http::Exchange>> heartbeats;  // whom they are sent to
   std::atomic<bool> stopping{false};
-  HttpServer http;
+  http::Server http;
   // Members are destroyed before those that they use. Threads for the parsing of requests (large
   // ones one at a time, as each may take many times its size), for grammars, of which one may take
   // long to compile, for loads of weights, which wait for what is being sampled, and for answers,
@@ -129,22 +129,22 @@ struct Server::Impl : HttpHandler {
   TurnQueue grammars{4, 1}, large, small;
 };
 
-Admission Server::Impl::admit(const RequestHead& head) {
+http::Admission Server::Impl::admit(const http::RequestHead& head) {
   try {
     if (head.path == "/health" && (head.method == "GET" || head.method == "HEAD"))
       return at_once(health());
-    if (const auto denial = check_page(rules, head)) return at_once(*denial);
-    Admission admission = head.method == "OPTIONS" && !head.header("origin").empty()
-                              ? at_once(preflight_answer())
-                              : dispatch(head);
-    admission.headers = cors_headers(head);
+    if (const auto denial = http::check_page(rules, head)) return at_once(*denial);
+    http::Admission admission = head.method == "OPTIONS" && !head.header("origin").empty()
+                                    ? at_once(http::preflight_answer())
+                                    : dispatch(head);
+    admission.headers = http::cors_headers(head);
     return admission;
   } catch (const std::exception& e) {
     return at_once(answer_to(e));
   }
 }
 
-Admission Server::Impl::dispatch(const RequestHead& head) {
+http::Admission Server::Impl::dispatch(const http::RequestHead& head) {
   constexpr std::string_view kModel = "/v1/models/";
   const std::string& path = head.path;
   const bool gets = head.method == "GET" || head.method == "HEAD", posts = head.method == "POST";
@@ -165,47 +165,51 @@ Admission Server::Impl::dispatch(const RequestHead& head) {
   if (posts && sampling) {
     for (const bool chat : {false, true})
       if (path == (chat ? "/v1/chat/completions" : "/v1/completions"))
-        return post(head, [this, chat](const std::shared_ptr<Exchange>& exchange) {
+        return post(head, [this, chat](const std::shared_ptr<http::Exchange>& exchange) {
           const bool is_large = exchange->body().size() > kLargeBody;
           (is_large ? large : small).run(exchange->head().peer, [this, exchange, chat] {
             complete(exchange, chat);
           });
         });
     if (path == "/update_weights_from_disk")
-      return post(head, [this](const std::shared_ptr<Exchange>& exchange) {
+      return post(head, [this](const std::shared_ptr<http::Exchange>& exchange) {
         loads.run([this, exchange] { guard(*exchange, [&] { reload(*exchange); }); });
       });
   }
-  return at_once(error_answer(404, temper::str(for_log(head.method), " ", for_log(path), kRoutes)));
+  return at_once(error_answer(
+      404, temper::str(http::for_log(head.method), " ", http::for_log(path), kRoutes)));
 }
 
-std::optional<Admission> Server::Impl::own_route(const RequestHead& head) {
+std::optional<http::Admission> Server::Impl::own_route(const http::RequestHead& head) {
   const bool is_leader = head.path == "/heartbeat";
   if (options.on_leader && head.method == "GET" && (is_leader || head.path == "/watch")) {
-    if (const auto denial = check_key(rules, head)) return at_once(*denial);
-    return Admission{.answer = {}, .handle = [this, is_leader](std::shared_ptr<Exchange> exchange) {
-                       send_heartbeats(exchange, is_leader);
-                     }};
+    if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
+    return http::Admission{.answer = {},
+                           .handle = [this, is_leader](std::shared_ptr<http::Exchange> exchange) {
+                             send_heartbeats(exchange, is_leader);
+                           }};
   }
   if (head.method != "POST") return std::nullopt;
   for (const auto& [path, route] : options.routes) {
     const bool named = head.path.starts_with(path) && head.path.size() > path.size() &&
                        head.path[path.size()] == '/';
     if (head.path != path && !named) continue;
-    if (const auto denial = check_key(rules, head)) return at_once(*denial);
+    if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
     const std::string name = named ? head.path.substr(path.size() + 1) : "";
-    const auto handle = [this, name, route = &route](const std::shared_ptr<Exchange>& exchange) {
+    const auto handle = [this, name,
+                         route = &route](const std::shared_ptr<http::Exchange>& exchange) {
       small.run(exchange->head().peer, [this, name, route, exchange] {
         guard(*exchange, [&] { exchange->answer({200, (*route)(name, exchange->body())}); });
         exchange->drop_body();
       });
     };
-    return Admission{.answer = {}, .handle = handle, .most_body_bytes = options.most_request_bytes};
+    return http::Admission{
+        .answer = {}, .handle = handle, .most_body_bytes = options.most_request_bytes};
   }
   return std::nullopt;
 }
 
-std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
+std::optional<http::Admission> Server::Impl::session_route(const http::RequestHead& head) {
   constexpr std::string_view kBegin = "/v1/sessions/", kReward = "/reward";
   constexpr int64_t kMostBodyBytes = 4096;
   if (!head.path.starts_with(kBegin)) return std::nullopt;
@@ -213,27 +217,28 @@ std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
   const bool rewards = head.method == "POST" && name.ends_with(kReward);
   if (rewards) {
     name.resize(name.size() - kReward.size());
-    Admission admission = post(head, [this, name](const std::shared_ptr<Exchange>& exchange) {
-      small.run(exchange->head().peer, [this, name, exchange] {
-        guard(*exchange, [&] {
-          const double reward = parse_reward(exchange->body());
-          options.sessions->find(name, owner_of(rules, exchange->head()))->reward(reward);
-          exchange->answer({200, dump_json({{"id", name}, {"reward", reward}})});
+    http::Admission admission =
+        post(head, [this, name](const std::shared_ptr<http::Exchange>& exchange) {
+          small.run(exchange->head().peer, [this, name, exchange] {
+            guard(*exchange, [&] {
+              const double reward = parse_reward(exchange->body());
+              options.sessions->find(name, http::owner_of(rules, exchange->head()))->reward(reward);
+              exchange->answer({200, dump_json({{"id", name}, {"reward", reward}})});
+            });
+          });
         });
-      });
-    });
     admission.most_body_bytes = kMostBodyBytes;
     return admission;
   }
   if (head.method != "GET" && head.method != "DELETE") return std::nullopt;
-  if (const auto denial = check_key(rules, head)) return at_once(*denial);
-  return Admission{
+  if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
+  return http::Admission{
       .answer = {},
       .handle = [this, name,
-                 removes = head.method == "DELETE"](std::shared_ptr<Exchange> exchange) {
+                 removes = head.method == "DELETE"](std::shared_ptr<http::Exchange> exchange) {
         small.run(exchange->head().peer, [this, name, removes, exchange] {
           guard(*exchange, [&] {
-            const size_t owner = owner_of(rules, exchange->head());
+            const size_t owner = http::owner_of(rules, exchange->head());
             const std::shared_ptr<Session> session = options.sessions->find(name, owner);
             if (removes) options.sessions->remove(name, owner);
             exchange->answer(
@@ -243,31 +248,31 @@ std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
       }};
 }
 
-Answer Server::Impl::health() const {
+http::Answer Server::Impl::health() const {
   if (sampling && sampling->refuses()) return error_answer(503, "the server is stopping");
   return {200, R"({"status":"ok"})"};
 }
 
-Admission Server::Impl::get(const RequestHead& head, const char* type,
-                            const std::function<std::string()>& text) {
-  if (const auto denial = check_key(rules, head)) return at_once(*denial);
-  return at_once(Answer{200, text(), type});
+http::Admission Server::Impl::get(const http::RequestHead& head, const char* type,
+                                  const std::function<std::string()>& text) {
+  if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
+  return at_once(http::Answer{200, text(), type});
 }
 
-Admission Server::Impl::post(const RequestHead& head, Handler handler) {
-  if (const auto denial = check_key(rules, head)) return at_once(*denial);
+http::Admission Server::Impl::post(const http::RequestHead& head, Handler handler) {
+  if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
   // A small compressed body could become any amount of memory.
   if (!head.header("content-encoding").empty())
     return at_once(
         error_answer(415, "Content-Encoding: compressed request bodies are not supported"));
-  if (const auto denial = check_json(head)) return at_once(*denial);
+  if (const auto denial = http::check_json(head)) return at_once(*denial);
   return {
       .answer = {}, .handle = std::move(handler), .most_body_bytes = options.most_request_bytes};
 }
 
 // Calls the handler; what it throws becomes the answer, or ends the connection where not even that
 // can be made.
-void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handler) try {
+void Server::Impl::guard(http::Exchange& exchange, const std::function<void()>& handler) try {
   try {
     handler();
   } catch (const TooManyRequests& e) {
@@ -285,7 +290,7 @@ void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handle
   exchange.end_stream(false);
 }
 
-void Server::Impl::complete(const std::shared_ptr<Exchange>& exchange, bool chat) {
+void Server::Impl::complete(const std::shared_ptr<http::Exchange>& exchange, bool chat) {
   if (exchange->is_gone()) return;
   guard(*exchange, [&] {
     CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
@@ -296,8 +301,8 @@ void Server::Impl::complete(const std::shared_ptr<Exchange>& exchange, bool chat
   });
 }
 
-void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
-                          Reservation reservation) {
+void Server::Impl::submit(const std::shared_ptr<http::Exchange>& exchange,
+                          CompletionRequest request, Reservation reservation) {
   const ServedModel& model = model_of(options, request.model);
   const ToolCallFormat calls = tool_calls_of(options, request, model);
   std::unique_ptr<SessionRecorder> recorder;
@@ -322,12 +327,12 @@ void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionR
 }
 
 std::vector<generate::Request> Server::Impl::asked_by(const std::string& session,
-                                                      const RequestHead& head,
+                                                      const http::RequestHead& head,
                                                       const CompletionRequest& request,
                                                       const ServedModel& model,
                                                       std::unique_ptr<SessionRecorder>& recorder) {
   const std::shared_ptr<Session> recording =
-      options.sessions->for_completions(session, owner_of(rules, head), head.peer);
+      options.sessions->for_completions(session, http::owner_of(rules, head), head.peer);
   Session::Begun begun = recording->begin(
       request, format_of(options, request, model), tool_calls_of(options, request, model),
       request.seed.value_or(random_seed()), options.most_positions, model.adapter);
@@ -371,9 +376,9 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
 }
 
 // Loading weights needs a key, unless only this machine's programs are served.
-void Server::Impl::reload(Exchange& exchange) {
+void Server::Impl::reload(http::Exchange& exchange) {
   if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
-  if (options.api_key.empty() && !is_loopback(options.host))
+  if (options.api_key.empty() && !http::is_loopback(options.host))
     throw Refusal(
         403,
         "loading weights needs an API key (--api-key-env), because this server listens on "
@@ -385,7 +390,8 @@ void Server::Impl::reload(Exchange& exchange) {
                                  {"num_paused_requests", 0}})});
 }
 
-void Server::Impl::send_heartbeats(const std::shared_ptr<Exchange>& exchange, bool is_leader) {
+void Server::Impl::send_heartbeats(const std::shared_ptr<http::Exchange>& exchange,
+                                   bool is_leader) {
   if (is_leader) options.on_leader(true);
   exchange->begin_stream("text/plain", ".", kHeartbeatSeconds);
   exchange->send(".");
@@ -404,7 +410,7 @@ void Server::Impl::send_heartbeats(const std::shared_ptr<Exchange>& exchange, bo
 
 void Server::Impl::stop() {
   stopping = true;
-  std::vector<std::shared_ptr<Exchange>> ended;
+  std::vector<std::shared_ptr<http::Exchange>> ended;
   {
     const std::lock_guard lock(mutex);
     ended.swap(heartbeats);
@@ -415,19 +421,19 @@ void Server::Impl::stop() {
   http.stop();
 }
 
-void Server::Impl::done(const RequestHead& head, int status, int64_t bytes, double seconds) {
+void Server::Impl::done(const http::RequestHead& head, int status, int64_t bytes, double seconds) {
   if (!options.access_log || head.method.empty()) return;
   char time[32];
   std::snprintf(time, sizeof time, "%.3f", seconds);
-  options.access_log(temper::str(head.peer, " \"", for_log(head.method), " ", for_log(head.path),
-                                 "\" ", status ? std::to_string(status) : "-", " ", bytes,
-                                 " bytes ", time, " s"));
+  options.access_log(
+      temper::str(head.peer, " \"", http::for_log(head.method), " ", http::for_log(head.path),
+                  "\" ", status ? std::to_string(status) : "-", " ", bytes, " bytes ", time, " s"));
 }
 
 void Server::Impl::warn_of(const std::vector<std::string>& ignored) {
   if (!options.warn) return;
   for (const std::string& key : ignored) {
-    const std::string name = for_log(key);
+    const std::string name = http::for_log(key);
     const std::lock_guard lock(mutex);
     if (warned.size() < kMostWarnings && warned.insert(name).second)
       options.warn("requests have the parameter `" + name + "`, which this server ignores");
@@ -441,7 +447,7 @@ Server::~Server() = default;
 void Server::bind() {
   ServerOptions& o = impl_->options;
   const int port = impl_->http.bind(o.host, o.port);
-  check(port > 0, why_not_listening(o.host, o.port));
+  check(port > 0, http::why_not_listening(o.host, o.port));
   o.port = port;
 }
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "temper/data/text_format.h"
-#include "temper/serve/http_server.h"
+#include "temper/data/rows/text_format.h"
+#include "temper/http/server.h"
 #include "temper/serve/sampler_loop.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 
 namespace temper::serve {
 
@@ -27,8 +27,8 @@ struct ServedModel {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;      // 0: a free one
-  std::string api_key;  // one or several, as AccessRules has them; empty: none
-  std::vector<std::string> allowed_origins, allowed_hosts;  // as AccessRules
+  std::string api_key;  // one or several, as http::AccessRules has them; empty: none
+  std::vector<std::string> allowed_origins, allowed_hosts;  // as http::AccessRules
   std::vector<ServedModel> models;       // the first is used if a request names none
   std::vector<std::string> other_names;  // of the first model, in requests
   // The chat template of the model, or of an adapter (nn::Context::adapter), with additional
@@ -62,8 +62,8 @@ struct ServerOptions {
   std::map<std::string, Route> routes;
   int64_t most_threads = 64;
   // Routes of another protocol, in place of those of a Server: nothing where the path is none of
-  // them. It checks keys itself. As HttpHandler::admit. Empty: there are none.
-  std::function<std::optional<Admission>(const RequestHead& head)> other_routes;
+  // them. It checks keys itself. As http::Handler::admit. Empty: there are none.
+  std::function<std::optional<http::Admission>(const http::RequestHead& head)> other_routes;
   // Heartbeats: a client of GET /heartbeat or GET /watch is sent a byte every two seconds until the
   // server ends. The leader of a run uses /heartbeat: this is called when it connects, and with
   // false when it is gone. Empty: the server has neither route.

@@ -7,7 +7,7 @@
 #include "temper/serve/reply_json.h"
 #include "temper/serve/request.h"
 #include "temper/serve/sampler_loop.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::serve {
 

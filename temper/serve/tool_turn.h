@@ -8,8 +8,8 @@
 
 #include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
-#include "temper/text/tokenizer.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::serve {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper {
 

@@ -8,9 +8,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/exact_math.h"
-#include "temper/models/adapter_parts.h"
-#include "temper/models/expert_adapters.h"
-#include "temper/models/tensors.h"
+#include "temper/models/adapters/adapter_parts.h"
+#include "temper/models/adapters/expert_adapters.h"
+#include "temper/models/files/tensors.h"
 #include "temper/ops/backend.h"
 
 namespace temper::tinker {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "temper/io/safetensors.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/model.h"
 
 namespace temper::tinker {

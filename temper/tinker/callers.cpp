@@ -1,7 +1,7 @@
 #include "temper/tinker/callers.h"
 
 #include "temper/base/sha256.h"
-#include "temper/serve/access.h"
+#include "temper/http/access.h"
 #include "temper/serve/answering.h"
 
 namespace temper::tinker {
@@ -10,7 +10,7 @@ namespace {
 using serve::error_answer;
 
 // As X-API-Key, or as a Bearer token.
-std::string_view sent_key(const serve::RequestHead& head) {
+std::string_view sent_key(const http::RequestHead& head) {
   constexpr std::string_view kBearer = "Bearer ";
   const std::string_view key = head.header("x-api-key"), bearer = head.header("authorization");
   return key.empty() && bearer.starts_with(kBearer) ? bearer.substr(kBearer.size()) : key;
@@ -18,15 +18,15 @@ std::string_view sent_key(const serve::RequestHead& head) {
 
 }  // namespace
 
-std::optional<serve::Answer> denial(const CallerRules& rules, const serve::RequestHead& head) {
+std::optional<http::Answer> denial(const CallerRules& rules, const http::RequestHead& head) {
   const std::string_view key = sent_key(head);
   if (!rules.api_key.empty()) {
-    if (serve::has_key(rules.api_key, key)) return std::nullopt;
+    if (http::has_key(rules.api_key, key)) return std::nullopt;
     return error_answer(401,
                         "missing or invalid API key; expected the server's in X-API-Key "
                         "(TINKER_API_KEY)");
   }
-  if (!serve::is_loopback(rules.host))
+  if (!http::is_loopback(rules.host))
     return error_answer(403,
                         "the Tinker API needs a key (--api-key-env), because this server "
                         "listens on other addresses than loopback");
@@ -36,6 +36,6 @@ std::optional<serve::Answer> denial(const CallerRules& rules, const serve::Reque
                       "(TINKER_API_KEY)");
 }
 
-std::string owner_of(const serve::RequestHead& head) { return sha256_hex(sent_key(head)); }
+std::string owner_of(const http::RequestHead& head) { return sha256_hex(sent_key(head)); }
 
 }  // namespace temper::tinker

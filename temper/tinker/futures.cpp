@@ -15,12 +15,12 @@ namespace {
 constexpr const char* kProtobufType = "application/x-protobuf";
 constexpr size_t kMostDropped = size_t{1} << 16;  // results that are known to have been there
 
-serve::Answer pending(const std::string& id) {
+http::Answer pending(const std::string& id) {
   return {408,
           dump_json(Json{{"type", "try_again"}, {"request_id", id}, {"queue_state", "active"}})};
 }
 
-serve::Answer failure(const std::string& message, FailureCategory category) {
+http::Answer failure(const std::string& message, FailureCategory category) {
   return {200,
           dump_json(Json{{"error", message},
                          {"category", category == FailureCategory::kUser ? "user" : "server"}})};
@@ -40,7 +40,7 @@ std::string Futures::open(const Asker& asker) {
 }
 
 void Futures::resolve(const std::string& id, std::string body, Kind kind) {
-  serve::Answer answer{200, std::move(body)};
+  http::Answer answer{200, std::move(body)};
   if (kind != Kind::kJson) answer.type = kProtobufType;
   if (kind == Kind::kSparseProtobuf) {
     answer.body = compress_zstd(answer.body);
@@ -53,7 +53,7 @@ void Futures::fail(const std::string& id, const std::string& message, FailureCat
   finish(id, failure(message, category));
 }
 
-void Futures::finish(const std::string& id, serve::Answer answer) {
+void Futures::finish(const std::string& id, http::Answer answer) {
   Sends sends;
   {
     const std::lock_guard lock(mutex_);
@@ -141,7 +141,7 @@ std::string Futures::to_drop() const {
   return std::max_element(owned.sessions.begin(), owned.sessions.end(), less)->second.order.front();
 }
 
-serve::Answer Futures::missing(const std::string& owner, const std::string& id) const {
+http::Answer Futures::missing(const std::string& owner, const std::string& id) const {
   const auto dropped = dropped_.find(id);
   if (dropped != dropped_.end() && dropped->second == owner)
     return serve::error_answer(410, "the result of this request is not kept any more");
@@ -150,7 +150,7 @@ serve::Answer Futures::missing(const std::string& owner, const std::string& id) 
 }
 
 void Futures::retrieve(const std::string& owner, const std::string& id, Send send) {
-  serve::Answer answer;
+  http::Answer answer;
   {
     const std::lock_guard lock(mutex_);
     const auto found = futures_.find(id);

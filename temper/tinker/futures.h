@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/serve/http_server.h"
+#include "temper/http/server.h"
 
 namespace temper::tinker {
 
@@ -36,7 +36,7 @@ class Futures {
   };
   explicit Futures(const Limits& limits);
 
-  using Send = std::function<void(serve::Answer)>;
+  using Send = std::function<void(http::Answer)>;
 
   // A new future's id, which nobody can guess. From any thread, as all others.
   std::string open(const Asker& asker);
@@ -60,7 +60,7 @@ class Futures {
   struct Future {
     Asker asker;
     bool done = false, fetched = false;
-    serve::Answer answer;
+    http::Answer answer;
     double since = 0;                        // when it was opened, then resolved, then fetched
     std::list<std::string>::iterator place;  // in its list, where it is done
   };
@@ -81,16 +81,16 @@ class Futures {
     Send send;
     double until;
   };
-  using Sends = std::vector<std::pair<Send, serve::Answer>>;
+  using Sends = std::vector<std::pair<Send, http::Answer>>;
 
-  void finish(const std::string& id, serve::Answer answer);
+  void finish(const std::string& id, http::Answer answer);
   void add(Future& future, const std::string& id);
   void set_fetched(Future& future);
   void take_out(Future& future);
   void drop(std::map<std::string, Future>::iterator future);
   std::string to_drop() const;
   double share_of(const Held& held) const;
-  serve::Answer missing(const std::string& owner, const std::string& id) const;
+  http::Answer missing(const std::string& owner, const std::string& id) const;
 
   const Limits limits_;
   std::mutex mutex_;

@@ -43,7 +43,7 @@ void OrderedJobs::add(int64_t seq, const std::string& digest, Job job, double no
   jobs_[seq] = std::move(job);
 }
 
-void OrderedJobs::refuse(int64_t seq, const std::string& digest, serve::Answer answer) {
+void OrderedJobs::refuse(int64_t seq, const std::string& digest, http::Answer answer) {
   if (seq < next_ || seq - next_ >= kMostAhead || seen_.contains(seq)) return;
   note(seq, {digest, "", std::move(answer), false});
   number_is_used();

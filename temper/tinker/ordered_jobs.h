@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/serve/http_server.h"
+#include "temper/http/server.h"
 
 namespace temper::tinker {
 
@@ -31,7 +31,7 @@ class OrderedJobs {
  public:
   // Thrown where a request was refused, as its identical retries are.
   struct Refused {
-    serve::Answer answer;
+    http::Answer answer;
   };
 
   // The number after the largest one so far, for requests that have none.
@@ -43,7 +43,7 @@ class OrderedJobs {
   void add(int64_t seq, const std::string& digest, Job job, double now);
   // A request that is not done uses up its number, unless another one has it or known() would
   // throw.
-  void refuse(int64_t seq, const std::string& digest, serve::Answer answer);
+  void refuse(int64_t seq, const std::string& digest, http::Answer answer);
 
   // The job whose turn it is; null: none is there.
   Job* current();
@@ -64,7 +64,7 @@ class OrderedJobs {
  private:
   struct Seen {
     std::string digest, future;
-    std::optional<serve::Answer> refusal;
+    std::optional<http::Answer> refusal;
     bool cancelled = false;
   };
   void note(int64_t seq, Seen seen);

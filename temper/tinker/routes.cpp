@@ -5,11 +5,11 @@
 
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
-#include "temper/serve/access.h"
+#include "temper/http/access.h"
+#include "temper/http/text.h"
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
-#include "temper/serve/http_text.h"
-#include "temper/tinker/service_fields.h"
+#include "temper/tinker/service/service_fields.h"
 #include "temper/tinker/wire.h"
 
 namespace temper::tinker {
@@ -19,13 +19,13 @@ constexpr std::string_view kPrefix = "/api/v1/";
 constexpr const char* kProtobufBody = "application/x-protobuf";
 constexpr size_t kLargeBody = size_t{1} << 20;
 
-using serve::Admission;
-using serve::Answer;
+using http::Admission;
+using http::Answer;
 using serve::error_answer;
 
-Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
+http::Admission at_once(http::Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
 
-std::string content_type(const serve::RequestHead& head) {
+std::string content_type(const http::RequestHead& head) {
   std::string type = ascii_lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
@@ -33,7 +33,7 @@ std::string content_type(const serve::RequestHead& head) {
 }
 
 // A result that is kept compressed, as the client reads it.
-Answer readable(Answer answer, const serve::RequestHead& head) try {
+http::Answer readable(http::Answer answer, const http::RequestHead& head) try {
   const auto is_encoding = [](const auto& header) { return header.first == "Content-Encoding"; };
   const auto encoding = std::ranges::find_if(answer.headers, is_encoding);
   if (encoding == answer.headers.end()) return answer;
@@ -74,7 +74,7 @@ Routes::~Routes() {
   clock_.join();
 }
 
-std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
+std::optional<http::Admission> Routes::admit(const http::RequestHead& head) {
   if (!head.path.starts_with(kPrefix)) return std::nullopt;
   const std::string path = head.path.substr(kPrefix.size());
   const bool gets = head.method == "GET" || head.method == "HEAD";
@@ -82,12 +82,12 @@ std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
   if (const auto denied = denial(options_.callers, head)) return at_once(*denied);
   if (auto found = route(head, path)) return found;
   if (const std::string allowed = allowed_methods(head, path); !allowed.empty()) {
-    Answer answer = error_answer(405, str(serve::for_log(head.method), " ",
-                                          serve::for_log(head.path), ": expected ", allowed));
+    http::Answer answer = error_answer(405, str(http::for_log(head.method), " ",
+                                                http::for_log(head.path), ": expected ", allowed));
     answer.headers.emplace_back("Allow", allowed);
     return at_once(std::move(answer));
   }
-  const std::string what = serve::for_log(head.method) + " " + serve::for_log(head.path);
+  const std::string what = http::for_log(head.method) + " " + http::for_log(head.path);
   if (path == "forward" || path == "auth/token" || path == "retrieve_futures" ||
       path == "join_sampling_session" || path == "create_custom_loss" || path == "copy_weights" ||
       path == "save_weights_external")
@@ -97,7 +97,8 @@ std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
   return at_once(error_answer(404, what + ": not found"));
 }
 
-std::optional<Admission> Routes::route(const serve::RequestHead& head, const std::string& path) {
+std::optional<http::Admission> Routes::route(const http::RequestHead& head,
+                                             const std::string& path) {
   if (path.starts_with("training_runs/"))
     if (auto found = run_route(head, path.substr(14))) return found;
   if (head.method == "POST") return post_route(head, path);
@@ -106,7 +107,7 @@ std::optional<Admission> Routes::route(const serve::RequestHead& head, const std
 }
 
 // The methods that the path has, "GET, HEAD"; empty: it is none of the API's.
-std::string Routes::allowed_methods(serve::RequestHead head, const std::string& path) {
+std::string Routes::allowed_methods(http::RequestHead head, const std::string& path) {
   if (path == "healthz") return "GET, HEAD";
   std::string methods;
   for (const char* method : {"GET", "HEAD", "POST", "PUT", "DELETE"}) {
@@ -116,7 +117,7 @@ std::string Routes::allowed_methods(serve::RequestHead head, const std::string& 
   return methods;
 }
 
-void Routes::answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond) try {
+void Routes::answer(const std::shared_ptr<http::Exchange>& exchange, const Respond& respond) try {
   try {
     exchange->answer({200, dump_json(respond(owner_of(exchange->head()), *exchange))});
   } catch (const OrderedJobs::Refused& e) {
@@ -131,37 +132,37 @@ void Routes::answer(const std::shared_ptr<serve::Exchange>& exchange, const Resp
   exchange->end_stream(false);
 }
 
-Admission Routes::post(const serve::RequestHead& head, Respond respond) {
+http::Admission Routes::post(const http::RequestHead& head, Respond respond) {
   const std::string type = content_type(head);
   const bool is_protobuf = type == kProtobufBody;
   if (!is_protobuf) {
-    if (const auto denied = serve::check_json(head))
+    if (const auto denied = http::check_json(head))
       return at_once(error_answer(denied->status, denied->message));
     if (!head.header("content-encoding").empty())
       return at_once(error_answer(415, "Content-Encoding: only protobuf bodies may be compressed"));
   }
   const Handle handle = [this, respond = std::move(respond)](
-                            const std::shared_ptr<serve::Exchange>& exchange) {
+                            const std::shared_ptr<http::Exchange>& exchange) {
     serve::TurnQueue& queue = exchange->body().size() > kLargeBody ? large_ : small_;
     queue.run(owner_of(exchange->head()), [this, respond, exchange] { answer(exchange, respond); });
   };
   return {.answer = {}, .handle = handle, .most_body_bytes = options_.most_request_bytes};
 }
 
-Admission Routes::get(Respond respond) {
+http::Admission Routes::get(Respond respond) {
   const Handle handle =
-      [this, respond = std::move(respond)](const std::shared_ptr<serve::Exchange>& exchange) {
+      [this, respond = std::move(respond)](const std::shared_ptr<http::Exchange>& exchange) {
         small_.run(owner_of(exchange->head()),
                    [this, respond, exchange] { answer(exchange, respond); });
       };
   return {.answer = {}, .handle = handle};
 }
 
-Json Routes::forward_backward(const std::string& owner, serve::Exchange& exchange) {
-  const serve::RequestHead& head = exchange.head();
+Json Routes::forward_backward(const std::string& owner, http::Exchange& exchange) {
+  const http::RequestHead& head = exchange.head();
   if (content_type(head) != kProtobufBody)
     throw serve::Refusal(415, "forward_backward: found Content-Type " +
-                                  serve::for_log(content_type(head)) +
+                                  http::for_log(content_type(head)) +
                                   ", expected application/x-protobuf, as the SDK sends it from "
                                   "0.25 on");
   const std::string encoding = ascii_lower(head.header("content-encoding"));
@@ -181,8 +182,8 @@ Json Routes::forward_backward(const std::string& owner, serve::Exchange& exchang
   return service_.forward_backward(owner, std::move(request));
 }
 
-std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
-                                            const std::string& path) {
+std::optional<http::Admission> Routes::post_route(const http::RequestHead& head,
+                                                  const std::string& path) {
   using Call = Json (Service::*)(const std::string&, const Json&);
   static const std::map<std::string, Call> kCalls{
       {"session_heartbeat", &Service::heartbeat},
@@ -200,41 +201,42 @@ std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
   };
   if (const auto found = kCalls.find(path); found != kCalls.end())
     return post(head,
-                [this, call = found->second](const std::string& owner, serve::Exchange& exchange) {
+                [this, call = found->second](const std::string& owner, http::Exchange& exchange) {
                   return (service_.*call)(owner, body_of(exchange));
                 });
   if (path == "forward_backward")
-    return post(head, [this](const std::string& owner, serve::Exchange& exchange) {
+    return post(head, [this](const std::string& owner, http::Exchange& exchange) {
       return forward_backward(owner, exchange);
     });
   if (path == "create_session")
-    return post(head, [this](const std::string& owner, serve::Exchange& exchange) {
+    return post(head, [this](const std::string& owner, http::Exchange& exchange) {
       return service_.create_session(owner, body_of(exchange),
                                      std::string(exchange.head().header("x-idempotency-key")));
     });
   if (path == "client/config")
-    return post(head, [](const std::string&, serve::Exchange&) { return Json::object(); });
+    return post(head, [](const std::string&, http::Exchange&) { return Json::object(); });
   if (path == "telemetry")
     return post(head,
-                [](const std::string&, serve::Exchange&) { return Json{{"status", "accepted"}}; });
+                [](const std::string&, http::Exchange&) { return Json{{"status", "accepted"}}; });
   if (path.starts_with("sessions/") && path.ends_with("/finish"))
     return post(head, [this, id = path.substr(9, path.size() - 16)](const std::string& owner,
-                                                                    serve::Exchange& exchange) {
+                                                                    http::Exchange& exchange) {
       return service_.finish_session(owner, id, body_of(exchange));
     });
   if (path != "retrieve_future") return std::nullopt;
   // Waits without a thread: a client may ask long before there is an answer.
-  Admission admission = post(head, {});
+  http::Admission admission = post(head, {});
   if (admission.answer) return admission;
-  admission.handle = [this](std::shared_ptr<serve::Exchange> exchange) {
+  admission.handle = [this](std::shared_ptr<http::Exchange> exchange) {
     try {
       const Json body = body_of(*exchange);
       serve::Members members(body);
       const std::string future = members.text("request_id");
       check_named("request_id", future, "the request that is waited for");
-      service_.futures().retrieve(owner_of(exchange->head()), future, [exchange](Answer answer) {
-        exchange->answer(readable(std::move(answer), exchange->head()));
-      });
+      service_.futures().retrieve(owner_of(exchange->head()), future,
+                                  [exchange](http::Answer answer) {
+                                    exchange->answer(readable(std::move(answer), exchange->head()));
+                                  });
     } catch (const std::exception& e) {
       exchange->answer(serve::answer_to(e));
     }

@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
-#include "temper/serve/http_server.h"
+#include "temper/http/server.h"
 #include "temper/serve/turn_queue.h"
 #include "temper/tinker/callers.h"
-#include "temper/tinker/service.h"
+#include "temper/tinker/service/service.h"
 
 namespace temper::tinker {
 
@@ -28,23 +28,20 @@ class Routes {
   ~Routes();
 
   // What to do with a request; nothing where its path is not below /api/v1/.
-  std::optional<serve::Admission> admit(const serve::RequestHead& head);
+  std::optional<http::Admission> admit(const http::RequestHead& head);
 
  private:
-  using Handle = std::function<void(const std::shared_ptr<serve::Exchange>&)>;
-  using Respond = std::function<Json(const std::string& owner, serve::Exchange&)>;
-  serve::Admission post(const serve::RequestHead& head, Respond respond);
-  serve::Admission get(Respond respond);
-  std::optional<serve::Admission> route(const serve::RequestHead& head, const std::string& path);
-  std::string allowed_methods(serve::RequestHead head, const std::string& path);
-  std::optional<serve::Admission> post_route(const serve::RequestHead& head,
-                                             const std::string& path);
-  std::optional<serve::Admission> get_route(const serve::RequestHead& head,
-                                            const std::string& path);
-  std::optional<serve::Admission> run_route(const serve::RequestHead& head,
-                                            const std::string& path);
-  Json forward_backward(const std::string& owner, serve::Exchange& exchange);
-  void answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond);
+  using Handle = std::function<void(const std::shared_ptr<http::Exchange>&)>;
+  using Respond = std::function<Json(const std::string& owner, http::Exchange&)>;
+  http::Admission post(const http::RequestHead& head, Respond respond);
+  http::Admission get(Respond respond);
+  std::optional<http::Admission> route(const http::RequestHead& head, const std::string& path);
+  std::string allowed_methods(http::RequestHead head, const std::string& path);
+  std::optional<http::Admission> post_route(const http::RequestHead& head, const std::string& path);
+  std::optional<http::Admission> get_route(const http::RequestHead& head, const std::string& path);
+  std::optional<http::Admission> run_route(const http::RequestHead& head, const std::string& path);
+  Json forward_backward(const std::string& owner, http::Exchange& exchange);
+  void answer(const std::shared_ptr<http::Exchange>& exchange, const Respond& respond);
 
   Service& service_;
   const RouteOptions options_;

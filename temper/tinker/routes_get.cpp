@@ -4,12 +4,12 @@
 
 #include "temper/base/error.h"
 #include "temper/tinker/routes.h"
-#include "temper/tinker/service_fields.h"
+#include "temper/tinker/service/service_fields.h"
 
 namespace temper::tinker {
 namespace {
 
-using serve::Admission;
+using http::Admission;
 
 // A number of the query ("limit=20&offset=0"), between 0 and `most`.
 int64_t query_number(const std::string& query, const std::string& key, int64_t usual,
@@ -34,57 +34,57 @@ constexpr int64_t kMostListed = 1000;
 
 }  // namespace
 
-std::optional<Admission> Routes::get_route(const serve::RequestHead& head,
-                                           const std::string& path) {
+std::optional<http::Admission> Routes::get_route(const http::RequestHead& head,
+                                                 const std::string& path) {
   const std::string query = head.query;
   const auto listed = [query](int64_t usual, const auto& call) {
     return call(query_number(query, "limit", usual, kMostListed),
                 query_number(query, "offset", 0, INT32_MAX));
   };
   if (path == "get_server_capabilities")
-    return get([this](const std::string&, serve::Exchange&) { return service_.capabilities(); });
+    return get([this](const std::string&, http::Exchange&) { return service_.capabilities(); });
   if (path == "training_runs")
-    return get([this, listed](const std::string& owner, serve::Exchange&) {
+    return get([this, listed](const std::string& owner, http::Exchange&) {
       return listed(20,
                     [&](int64_t n, int64_t at) { return service_.training_runs(owner, n, at); });
     });
   if (path == "checkpoints")
-    return get([this, listed](const std::string& owner, serve::Exchange&) {
+    return get([this, listed](const std::string& owner, http::Exchange&) {
       return listed(100,
                     [&](int64_t n, int64_t at) { return service_.checkpoints(owner, "", n, at); });
     });
   if (path == "sessions")
-    return get([this, listed](const std::string& owner, serve::Exchange&) {
+    return get([this, listed](const std::string& owner, http::Exchange&) {
       return listed(20, [&](int64_t n, int64_t at) { return service_.sessions(owner, n, at); });
     });
   const auto names_one = [&path](const char* list) {
     return path.starts_with(list) && path.find('/', std::strlen(list)) == std::string::npos;
   };
   if (names_one("sessions/"))
-    return get([this, id = path.substr(9)](const std::string& owner, serve::Exchange&) {
+    return get([this, id = path.substr(9)](const std::string& owner, http::Exchange&) {
       return service_.session(owner, id);
     });
   if (names_one("samplers/"))
-    return get([this, id = path.substr(9)](const std::string& owner, serve::Exchange&) {
+    return get([this, id = path.substr(9)](const std::string& owner, http::Exchange&) {
       return service_.sampler(owner, id);
     });
   return std::nullopt;
 }
 
 // training_runs/RUN, RUN/checkpoints, RUN/checkpoints/KIND/NAME and what is done with that one.
-std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
-                                           const std::string& path) {
+std::optional<http::Admission> Routes::run_route(const http::RequestHead& head,
+                                                 const std::string& path) {
   constexpr std::string_view kCheckpoints = "/checkpoints";
   const bool gets = head.method == "GET" || head.method == "HEAD";
   const size_t slash = path.find('/');
   const std::string run = path.substr(0, slash),
                     rest = slash == std::string::npos ? "" : path.substr(slash);
   if (rest.empty() && gets)
-    return get([this, run](const std::string& owner, serve::Exchange&) {
+    return get([this, run](const std::string& owner, http::Exchange&) {
       return service_.training_run(owner, run);
     });
   if (rest == kCheckpoints && gets)
-    return get([this, run](const std::string& owner, serve::Exchange&) {
+    return get([this, run](const std::string& owner, http::Exchange&) {
       return service_.checkpoints(owner, run, 0, 0);
     });
   if (!rest.starts_with(std::string(kCheckpoints) + "/")) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
   const auto run_on = [&](auto call) {
     const std::string tinker_path = "tinker://" + run + "/" + id;
     return post(head,
-                [this, tinker_path, call](const std::string& owner, serve::Exchange& exchange) {
+                [this, tinker_path, call](const std::string& owner, http::Exchange& exchange) {
                   call(service_.store(), owner, tinker_path, body_of(exchange));
                   return Json::object();
                 });

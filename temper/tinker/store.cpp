@@ -14,8 +14,8 @@
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/http/text.h"
 #include "temper/serve/asked.h"
-#include "temper/serve/http_text.h"
 
 namespace temper::tinker {
 namespace {
@@ -44,7 +44,7 @@ bool swap_directories(const std::string& one, const std::string& other) {
 }
 
 [[noreturn]] void not_found(const char* kind, const std::string& name) {
-  throw serve::Refusal(404, str(kind, " `", serve::for_log(name.substr(0, 4 * kLongestSafeName)),
+  throw serve::Refusal(404, str(kind, " `", http::for_log(name.substr(0, 4 * kLongestSafeName)),
                                 "`: not found; training_runs and checkpoints list what there is"));
 }
 

@@ -5,9 +5,9 @@
 
 #include "temper/metrics/sink.h"
 #include "temper/models/device.h"
-#include "temper/text/template_date.h"
-#include "temper/train/memory_limit.h"
-#include "temper/train/update_rule.h"
+#include "temper/text/chat/template_date.h"
+#include "temper/train/optimizers/update_rule.h"
+#include "temper/train/run/memory_limit.h"
 
 namespace temper {
 

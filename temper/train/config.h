@@ -13,18 +13,18 @@
 #include <string_view>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/data/config.h"
 #include "temper/data/loader.h"
-#include "temper/data/row_survey.h"
+#include "temper/data/rows/row_survey.h"
 #include "temper/dist/config.h"
 #include "temper/dist/roles.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
 #include "temper/models/device.h"
-#include "temper/ops/attention.h"
-#include "temper/train/optimizer_keys.h"
+#include "temper/ops/layers/attention.h"
+#include "temper/train/optimizers/optimizer_keys.h"
 
 namespace temper::train {
 

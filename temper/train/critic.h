@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/models/save.h"
+#include "temper/models/files/save.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/data/row_set.h"
+#include "temper/data/read/row_set.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 #include "temper/train/loss.h"

@@ -14,9 +14,9 @@
 #include "temper/base/error.h"
 #include "temper/dist/group.h"
 #include "temper/models/model.h"
-#include "temper/nn/read_rows.h"
 #include "temper/nn/router.h"
-#include "temper/ops/token_logp.h"
+#include "temper/nn/weights/read_rows.h"
+#include "temper/ops/logits/token_logp.h"
 
 namespace temper::train {
 

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/metric_info.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/roles.h"
-#include "temper/train/run_directory.h"
+#include "temper/train/run/run_directory.h"
 
 namespace temper::train {
 

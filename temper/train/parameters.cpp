@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/base/glob.h"
 

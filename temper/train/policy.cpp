@@ -5,13 +5,13 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
-#include "temper/models/bitsandbytes.h"
 #include "temper/models/config_values.h"
-#include "temper/models/directory.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
-#include "temper/models/untied_head.h"
-#include "temper/text/template_date.h"
+#include "temper/models/files/bitsandbytes.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/untied_head.h"
+#include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
 

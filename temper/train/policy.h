@@ -6,10 +6,10 @@
 #include <string>
 
 #include "temper/dist/mesh.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/model.h"
-#include "temper/text/chat_template.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/chat/chat_template.h"
+#include "temper/text/tokenizer/tokenizer.h"
 #include "temper/train/config.h"
 
 namespace temper::train {

@@ -6,7 +6,7 @@
 namespace temper::train {
 
 // What a model directory says that is not computed as it says (models/config_values.h,
-// models/untied_head.h), to be printed.
+// models/files/untied_head.h), to be printed.
 std::vector<std::string> model_warnings(const std::string& directory);
 // How the config keeps the policy's weights. Throws ConfigError for what does not fit together.
 models::Storage policy_storage(const RunConfig& config);

@@ -12,12 +12,12 @@
 #include "temper/base/version.h"
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
-#include "temper/models/check_weights.h"
 #include "temper/models/device.h"
-#include "temper/models/load.h"
+#include "temper/models/files/check_weights.h"
+#include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
 #include "temper/train/policy_parts.h"
-#include "temper/train/run_inputs.h"
+#include "temper/train/run/run_inputs.h"
 
 namespace temper::train {
 namespace {

@@ -3,14 +3,14 @@
 
 #include "temper/dist/world.h"
 #include "temper/train/roles.h"
-#include "temper/train/run_directory.h"
+#include "temper/train/run/run_directory.h"
 
 namespace temper::train {
 
 // The ranks that the environment names, as the sections `mesh` and `roles` divide them.
 struct RunRanks {
   std::unique_ptr<dist::World> world;
-  bool trains = true;  // else this rank has roles of its own (roles/rank_server.h)
+  bool trains = true;  // else this rank has roles of its own (workers/rank_server.h)
   dist::Mesh mesh;     // mesh of the ranks that train; on any other rank, a mesh of itself alone
 };
 // Throws ConfigError where config and ranks do not fit (dist/mesh.h), RunError where ranks do not

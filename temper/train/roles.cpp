@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 
 namespace temper::train {
 namespace {

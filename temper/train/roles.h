@@ -10,7 +10,7 @@
 
 #include "temper/train/critic.h"
 #include "temper/train/forward_pass.h"
-#include "temper/train/optimizer.h"
+#include "temper/train/optimizers/optimizer.h"
 #include "temper/train/policy.h"
 
 namespace temper::train {

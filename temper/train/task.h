@@ -11,7 +11,7 @@
 
 #include "temper/base/json.h"
 #include "temper/io/tensor_view.h"
-#include "temper/metrics/report.h"
+#include "temper/metrics/report/report.h"
 #include "temper/metrics/row.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/loss.h"

@@ -16,11 +16,11 @@
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/agreed_error.h"
-#include "temper/train/eval_samples.h"
-#include "temper/train/opening.h"
+#include "temper/train/optimizers/schedule.h"
 #include "temper/train/ranks.h"
-#include "temper/train/schedule.h"
-#include "temper/train/weights_check.h"
+#include "temper/train/run/eval_samples.h"
+#include "temper/train/run/opening.h"
+#include "temper/train/run/weights_check.h"
 
 namespace temper::train {
 

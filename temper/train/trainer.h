@@ -17,10 +17,10 @@
 #include "temper/dist/mesh.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
-#include "temper/train/memory_limit.h"
 #include "temper/train/roles.h"
 #include "temper/train/router_step.h"
-#include "temper/train/run_directory.h"
+#include "temper/train/run/memory_limit.h"
+#include "temper/train/run/run_directory.h"
 #include "temper/train/task.h"
 
 namespace temper::train {

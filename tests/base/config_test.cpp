@@ -1,4 +1,4 @@
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "temper/base/config_synonyms.h"
+#include "temper/base/config/config_synonyms.h"
 #include "temper/base/error.h"
 
 using namespace temper;

@@ -1,4 +1,4 @@
-#include "temper/base/likeliest.h"
+#include "temper/generate/likeliest.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "temper/base/yaml.h"
+#include "temper/base/config/yaml.h"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "temper/base/file.h"
-#include "temper/cli/shared_config.h"
+#include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
 #include "temper/distill/strategy.h"
 #include "temper/env/environment.h"
@@ -13,7 +13,7 @@
 #include "temper/preference/losses.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithms/algorithm.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 #include "tests/golden.h"
 
 using namespace temper;

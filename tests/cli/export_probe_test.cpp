@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "temper/models/load.h"
-#include "temper/models/stream.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/stream.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -1,5 +1,5 @@
 // The commands that a finished run names.
-#include "temper/cli/next_steps.h"
+#include "temper/cli/parts/next_steps.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

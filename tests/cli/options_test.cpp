@@ -1,5 +1,5 @@
 // What is read of a command line.
-#include "temper/cli/options.h"
+#include "temper/cli/parts/options.h"
 
 #include <doctest/doctest.h>
 

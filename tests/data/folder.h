@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "temper/data/sft_row.h"
+#include "temper/data/rows/sft_row.h"
 
 namespace temper::data {
 

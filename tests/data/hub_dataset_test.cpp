@@ -1,4 +1,4 @@
-#include "temper/data/hub_dataset.h"
+#include "temper/data/read/hub_dataset.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "temper/base/error.h"
-#include "temper/data/row_set.h"
+#include "temper/data/read/row_set.h"
 
 using namespace temper;
 using namespace temper::data;

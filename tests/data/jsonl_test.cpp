@@ -1,5 +1,5 @@
 // Files of rows: the stream and the file of random access agree, whatever the bytes.
-#include "temper/data/jsonl.h"
+#include "temper/data/read/jsonl.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
-#include "temper/data/row_file.h"
+#include "temper/data/read/row_file.h"
+#include "temper/data/rows/row_fields.h"
 
 using namespace temper;
 using namespace temper::data;

@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/config.h"
-#include "temper/data/preference_row.h"
+#include "temper/data/rows/preference_row.h"
 #include "tests/data/folder.h"
 
 using namespace temper;

@@ -1,7 +1,7 @@
 // Messages whose content is a list of text parts: tests/golden/make_template_goldens.py has what
 // transformers renders of the lists where a template writes all their texts, and of the joined
 // texts where it does not.
-#include "temper/text/message_parts.h"
+#include "temper/text/chat/message_parts.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/data/preference_row.h"
-#include "temper/data/sft_row.h"
-#include "temper/text/dialogue.h"
+#include "temper/data/rows/preference_row.h"
+#include "temper/data/rows/sft_row.h"
+#include "temper/text/chat/dialogue.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"
 

@@ -1,4 +1,4 @@
-#include "temper/data/pairs.h"
+#include "temper/data/tools/pairs.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "temper/data/parquet.h"
+#include "temper/data/read/parquet.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/jsonl.h"
-#include "temper/data/row_file.h"
+#include "temper/data/read/jsonl.h"
+#include "temper/data/read/row_file.h"
 #include "tests/golden.h"
 
 using namespace temper;

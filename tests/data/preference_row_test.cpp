@@ -1,5 +1,5 @@
 // Rows of preferences: their formats, their trees, and what is wrong with them.
-#include "temper/data/preference_row.h"
+#include "temper/data/rows/preference_row.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/row_groups.h"
+#include "temper/data/rows/row_groups.h"
 #include "tests/data/said.h"
 #include "tests/golden.h"
 

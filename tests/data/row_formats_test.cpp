@@ -1,13 +1,13 @@
-#include "temper/data/row_formats.h"
+#include "temper/data/rows/row_formats.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/data/column_types.h"
-#include "temper/data/compress.h"
-#include "temper/data/jsonl.h"
+#include "temper/data/read/column_types.h"
+#include "temper/data/read/compress.h"
+#include "temper/data/read/jsonl.h"
 #include "tests/data/folder.h"
 
 using namespace temper;

@@ -1,4 +1,4 @@
-#include "temper/data/row_set.h"
+#include "temper/data/read/row_set.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include "temper/base/error.h"
 #include "temper/data/config.h"
 #include "temper/data/loader.h"
-#include "temper/data/row_split.h"
-#include "temper/data/row_texts.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
+#include "temper/data/rows/row_texts.h"
+#include "temper/data/tools/row_split.h"
 #include "tests/data/folder.h"
 
 using namespace temper;

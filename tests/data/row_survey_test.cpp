@@ -1,11 +1,11 @@
-#include "temper/data/row_survey.h"
+#include "temper/data/rows/row_survey.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
+#include "temper/data/rows/row_fields.h"
 #include "tests/data/folder.h"
 
 using namespace temper;

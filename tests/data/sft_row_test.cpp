@@ -1,6 +1,6 @@
 // Rows of supervised tuning and prompts from every format. The table of what is trained under the
 // templates of many models is tests/golden/templates/trained.json, by make_trained_goldens.py.
-#include "temper/data/sft_row.h"
+#include "temper/data/rows/sft_row.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/preference_row.h"
-#include "temper/data/prompt_row.h"
-#include "temper/data/row_notices.h"
+#include "temper/data/rows/preference_row.h"
+#include "temper/data/rows/prompt_row.h"
+#include "temper/data/rows/row_notices.h"
 #include "tests/data/said.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"

@@ -1,5 +1,5 @@
 // Rows in .json lists, .csv and .tsv: the same rows as from a line of JSON each.
-#include "temper/data/table_text.h"
+#include "temper/data/read/table_text.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/data/jsonl.h"
-#include "temper/data/row_fields.h"
-#include "temper/data/row_file.h"
+#include "temper/data/read/jsonl.h"
+#include "temper/data/read/row_file.h"
+#include "temper/data/rows/row_fields.h"
 #include "tests/data/folder.h"
 
 using namespace temper;

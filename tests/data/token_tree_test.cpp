@@ -1,4 +1,4 @@
-#include "temper/data/token_tree.h"
+#include "temper/data/rows/token_tree.h"
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
-#include "temper/models/save.h"
+#include "temper/models/files/save.h"
 #include "tests/distill/runs.h"
 #include "tests/text/golden.h"
 

@@ -7,7 +7,7 @@
 
 #include "temper/base/json.h"
 #include "temper/serve/reasoning.h"
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 #include "temper/text/unicode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

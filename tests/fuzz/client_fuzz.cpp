@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "temper/generate/remote/http.h"
+#include "temper/http/client.h"
 
 namespace {
 // Answers each connection with the bytes, whatever is asked.
@@ -51,12 +51,13 @@ class Server {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace temper::generate::remote;
   static const Server server;
-  static const ServerUrl url = parse_url("http://127.0.0.1:" + std::to_string(server.port()));
+  static const http::ServerUrl url =
+      http::parse_url("http://127.0.0.1:" + std::to_string(server.port()));
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::thread answering([&] { server.answer(bytes); });
   {
-    HttpClient client(url, "", 20);
+    http::Client client(url, "", 20);
     try {
       switch (data[0] % 3) {
         case 0:
@@ -68,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         default:
           client.follow_heartbeats("/heartbeats", [] {});
       }
-    } catch (const HttpFailure& e) {
+    } catch (const http::Failure& e) {
       if (e.status < 0) std::abort();
     }
   }

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "temper/base/error.h"
-#include "temper/data/jsonl.h"
-#include "temper/data/prompt_row.h"
-#include "temper/data/row_file.h"
-#include "temper/data/sft_row.h"
+#include "temper/data/read/jsonl.h"
+#include "temper/data/read/row_file.h"
+#include "temper/data/rows/prompt_row.h"
+#include "temper/data/rows/sft_row.h"
 
 namespace {
 using namespace temper;

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "temper/base/error.h"
-#include "temper/data/jsonl.h"
-#include "temper/data/row_file.h"
+#include "temper/data/read/jsonl.h"
+#include "temper/data/read/row_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace temper;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "temper/base/error.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace {
 

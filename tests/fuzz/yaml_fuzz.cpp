@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
+#include "temper/base/config/yaml.h"
 #include "temper/base/error.h"
-#include "temper/base/yaml.h"
 #include "temper/data/config.h"
 
 namespace {

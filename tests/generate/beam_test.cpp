@@ -7,7 +7,7 @@
 #include "temper/base/json.h"
 #include "temper/generate/beams.h"
 #include "temper/generate/score.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -1,6 +1,6 @@
 // ops::choose, which chooses where the logits lie, against generate::choose, which reads them on
 // the host.
-#include "temper/ops/choice.h"
+#include "temper/ops/logits/choice.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "temper/generate/sampler.h"
+#include "temper/generate/sampling/sampler.h"
 #include "temper/ops/backend.h"
 
 namespace temper::generate {

@@ -14,7 +14,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/generate/tiny.h"
 
 using namespace temper;

@@ -16,8 +16,8 @@
 #include "temper/base/random.h"
 #include "temper/generate/engine.h"
 #include "temper/generate/score.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "temper/train/forward_pass.h"
 #include "tests/models/golden.h"
 

@@ -10,9 +10,9 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/generate/beams.h"
-#include "temper/generate/option_values.h"
+#include "temper/generate/sampling/option_values.h"
 #include "temper/generate/score.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/generate/tiny.h"
 #include "tests/text/golden.h"
 

@@ -12,11 +12,11 @@ using namespace temper::generate;
 
 TEST_CASE("urls go with or without /v1") {
   for (const char* text : {"http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"})
-    CHECK(remote::parse_url(text).str() == "http://h:1");
-  CHECK(remote::parse_url("https://h/a/b/v1").str() == "https://h/a/b");
-  CHECK(remote::parse_url("https://h/a/b/v1").origin == "https://h");
+    CHECK(http::parse_url(text).str() == "http://h:1");
+  CHECK(http::parse_url("https://h/a/b/v1").str() == "https://h/a/b");
+  CHECK(http::parse_url("https://h/a/b/v1").origin == "https://h");
   for (const char* text : {"h:1", "http://", "http:///v1", "ftp://h", ""})
-    CHECK_THROWS_AS(remote::parse_url(text), ConfigError);
+    CHECK_THROWS_AS(http::parse_url(text), ConfigError);
 }
 
 TEST_CASE("every request of a run has a seed of its own, the same in each run") {
@@ -137,20 +137,20 @@ TEST_CASE("of which distribution a server's log-probabilities are is found out")
     explicit Server(Kind k) : kind(k) {}
     int64_t most_samples() const override { return 1; }
     Json parameters(const GenerationOptions&) const override { return {}; }
-    void load(remote::HttpClient&, const remote::RemoteWeights&,
+    void load(http::Client&, const remote::RemoteWeights&,
               const remote::RemoteWeights&) const override {}
-    std::vector<remote::RemoteSample> sample(remote::HttpClient&, const std::string&,
+    std::vector<remote::RemoteSample> sample(http::Client&, const std::string&,
                                              const remote::SampleTask& task,
                                              const remote::RemoteWeights&) const override {
       const bool cut = task.request->options.sampling.top_k == 1;
       if (cut && kind == Kind::kWithoutTopK)
-        throw remote::HttpFailure("status 400 unknown field top_k", false, 400);
+        throw http::Failure("status 400 unknown field top_k", false, 400);
       // A model may be sure of some token.
       const float other = cut && kind == Kind::kProcessed ? 0.f : -1.5f;
       return {{{5, 6}, {0.f, other}, false, {}}};
     }
   };
-  remote::HttpClient http(remote::parse_url("http://127.0.0.1:9"), "", 1);
+  http::Client http(http::parse_url("http://127.0.0.1:9"), "", 1);
   const auto found = [&](Server::Kind kind) {
     return Server(kind).find_logprobs(http, "model", 3);
   };

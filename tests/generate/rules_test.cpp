@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-#include "temper/generate/logit_rules.h"
+#include "temper/generate/sampling/logit_rules.h"
 
 using namespace temper::generate;
 

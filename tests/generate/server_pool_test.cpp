@@ -34,8 +34,8 @@ class Fake : public Protocol {
   explicit Fake(std::shared_ptr<Servers> servers) : servers_(std::move(servers)) {}
   int64_t most_samples() const override { return 1; }
   Json parameters(const GenerationOptions&) const override { return {}; }
-  std::string model_name(HttpClient&) const override { return "model"; }
-  std::vector<RemoteSample> sample(HttpClient&, const std::string&, const SampleTask&,
+  std::string model_name(http::Client&) const override { return "model"; }
+  std::vector<RemoteSample> sample(http::Client&, const std::string&, const SampleTask&,
                                    const RemoteWeights& weights) const override {
     std::unique_lock lock(servers_->mutex);
     if (servers_->meeting > 0) {
@@ -46,17 +46,17 @@ class Fake : public Protocol {
       servers_->met.wait(lock, [this] { return servers_->meeting == 0; });
       lost();
     }
-    if (servers_->down) throw HttpFailure("gone", true);
+    if (servers_->down) throw http::Failure("gone", true);
     if (servers_->busy > 0) {
       --servers_->busy;
-      throw HttpFailure("/sample: status 429 too many", false, 429, 0.0);
+      throw http::Failure("/sample: status 429 too many", false, 429, 0.0);
     }
     if (servers_->weights != weights.version) lost();
     return {RemoteSample{}};
   }
-  void load(HttpClient&, const RemoteWeights& weights, const RemoteWeights&) const override {
+  void load(http::Client&, const RemoteWeights& weights, const RemoteWeights&) const override {
     const std::lock_guard lock(servers_->mutex);
-    if (servers_->down) throw HttpFailure("gone", true);
+    if (servers_->down) throw http::Failure("gone", true);
     if (!servers_->refusal.empty()) throw DataError(std::exchange(servers_->refusal, {}));
     servers_->weights = weights.version;
     ++servers_->loads[weights.version];
@@ -91,7 +91,7 @@ struct Two {
     return o;
   }
   PoolOptions options(std::shared_ptr<WeightsLoader> loader) const {
-    return {.servers = {{parse_url(health.address()), "", "a server"}},
+    return {.servers = {{http::parse_url(health.address()), "", "a server"}},
             .timeout_seconds = 60,
             .loader = std::move(loader)};
   }
@@ -105,7 +105,8 @@ struct Two {
   ~Two() {
     second.reset();
     first.reset();
-    HttpClient(parse_url(health.address()), "", 60).get("/health");  // it has begun to listen
+    http::Client(http::parse_url(health.address()), "", 60)
+        .get("/health");  // it has begun to listen
     health.stop();
     listening.join();
   }

@@ -1,5 +1,5 @@
 // Drafting changes the number of passes and nothing else.
-#include "temper/generate/speculation.h"
+#include "temper/generate/sampling/speculation.h"
 
 #include <doctest/doctest.h>
 #include <omp.h>

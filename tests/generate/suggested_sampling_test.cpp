@@ -1,5 +1,5 @@
 // What generation_config.json suggests.
-#include "temper/generate/suggested_sampling.h"
+#include "temper/generate/sampling/suggested_sampling.h"
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 
 namespace temper::generate::tiny {
 

@@ -1,5 +1,5 @@
 """Writes tests/golden/rows.json: what torch computes in float64, values and gradients, for the kernels of
-temper/ops/cpu/rows.h. Inputs are float32 numbers, so that float and double kernels start from the same values.
+temper/ops/native/kernels/rows.h. Inputs are float32 numbers, so that float and double kernels start from the same values.
 
 Usage: python make_rows_goldens.py tests/golden/rows.json
 """

@@ -1,4 +1,4 @@
-#include "temper/metrics/report.h"
+#include "temper/metrics/report/report.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "temper/base/file.h"
-#include "temper/metrics/chart_axis.h"
 #include "temper/metrics/format.h"
-#include "temper/metrics/report_chart.h"
+#include "temper/metrics/report/chart_axis.h"
+#include "temper/metrics/report/report_chart.h"
 
 using namespace temper;
 

@@ -1,4 +1,4 @@
-#include "temper/metrics/tfevents.h"
+#include "temper/metrics/sinks/tfevents.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -10,9 +10,9 @@
 
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/metrics/protobuf.h"
 #include "temper/metrics/sink.h"
-#include "temper/metrics/wandb_log.h"
+#include "temper/metrics/sinks/protobuf.h"
+#include "temper/metrics/sinks/wandb_log.h"
 
 using namespace temper;
 namespace fs = std::filesystem;

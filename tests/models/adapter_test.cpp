@@ -1,4 +1,4 @@
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -10,8 +10,8 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/models/load.h"
-#include "temper/ops/dropout.h"
+#include "temper/models/files/load.h"
+#include "temper/ops/layers/dropout.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -13,11 +13,11 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
-#include "temper/models/save.h"
-#include "temper/models/stream.h"
-#include "temper/models/tensors.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/save.h"
+#include "temper/models/files/stream.h"
+#include "temper/models/files/tensors.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

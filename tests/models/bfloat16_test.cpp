@@ -9,8 +9,8 @@
 
 #include "temper/base/error.h"
 #include "temper/generate/engine.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

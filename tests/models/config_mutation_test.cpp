@@ -15,7 +15,7 @@
 
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -1,6 +1,6 @@
 // What surrounds the weights: hub ids, the files that go along with a saved model, memory, and how
 // tensors split.
-#include "temper/models/directory.h"
+#include "temper/models/files/directory.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -16,10 +16,10 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/device.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -1,5 +1,5 @@
 // What tells the files of a model from those of another.
-#include "temper/models/file_digests.h"
+#include "temper/models/files/file_digests.h"
 
 #include <doctest/doctest.h>
 

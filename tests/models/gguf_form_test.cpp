@@ -1,5 +1,5 @@
 // A model's configuration as the keys of a GGUF file, and what is refused.
-#include "temper/models/gguf_form.h"
+#include "temper/models/gguf/gguf_form.h"
 
 #include "tests/models/gguf_tiny.h"
 

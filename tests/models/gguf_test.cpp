@@ -1,6 +1,6 @@
 // Models as llama.cpp's architectures read them: names, shapes and values. That llama.cpp computes
 // the same is shown by tools/check_gguf.py.
-#include "temper/models/gguf.h"
+#include "temper/models/gguf/gguf.h"
 
 #include <set>
 

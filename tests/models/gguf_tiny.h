@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "temper/models/decoder.h"
-#include "temper/models/gguf.h"
+#include "temper/models/gguf/gguf.h"
 #include "temper/models/init.h"
 #include "tests/train/tiny.h"
 

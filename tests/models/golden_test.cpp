@@ -22,10 +22,10 @@
 #include "temper/base/json.h"
 #include "temper/generate/engine.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "temper/train/config.h"
-#include "temper/train/optimizer.h"
+#include "temper/train/optimizers/optimizer.h"
 #include "temper/train/parameters.h"
 
 using namespace temper;

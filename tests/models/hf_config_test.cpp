@@ -1,5 +1,5 @@
 // What a config.json says that would change the model: it is used, or refused by file and key.
-#include "temper/models/hf_config.h"
+#include "temper/models/files/hf_config.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

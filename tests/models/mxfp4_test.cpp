@@ -1,6 +1,6 @@
 // gpt-oss's experts in MXFP4: their numbers are those that the format's definition says, and a
 // model that keeps them in four bits computes, to the bit, what the one of these numbers does.
-#include "temper/models/mxfp4.h"
+#include "temper/models/files/mxfp4.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -14,11 +14,11 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/generate/score.h"
-#include "temper/models/adapter.h"
-#include "temper/models/directory.h"
-#include "temper/models/load.h"
-#include "temper/models/save.h"
-#include "temper/models/stream.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/save.h"
+#include "temper/models/files/stream.h"
 #include "temper/models/weight_cache.h"
 #include "tests/models/golden.h"
 

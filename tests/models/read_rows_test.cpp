@@ -1,15 +1,15 @@
 // nn::Context::rows: a last block that leaves out what nobody reads changes nothing of what is
 // read.
-#include "temper/nn/read_rows.h"
+#include "temper/nn/weights/read_rows.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
 #include <map>
 
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
-#include "temper/ops/embedding.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
+#include "temper/ops/layers/embedding.h"
 #include "temper/train/parameters.h"
 #include "tests/models/golden.h"
 

@@ -1,10 +1,10 @@
 // Other weights for a model that is in use: what it computes then is what a model that was loaded
 // with them computes.
-#include "temper/models/reload.h"
+#include "temper/models/files/reload.h"
 
 #include "temper/base/file.h"
 #include "temper/generate/score.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

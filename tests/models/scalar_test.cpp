@@ -8,8 +8,8 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -1,5 +1,5 @@
 // Models whose weights stay in their files give what models in memory give.
-#include "temper/models/stream.h"
+#include "temper/models/files/stream.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -9,9 +9,9 @@
 #include <map>
 
 #include "temper/generate/score.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
-#include "temper/models/tensors.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/tensors.h"
 #include "temper/ops/weight.h"
 #include "tests/models/golden.h"
 

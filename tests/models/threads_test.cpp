@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

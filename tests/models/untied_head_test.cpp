@@ -1,5 +1,5 @@
 // A checkpoint's head that differs from its embeddings, under a config that ties the two.
-#include "temper/models/untied_head.h"
+#include "temper/models/files/untied_head.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

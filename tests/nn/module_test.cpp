@@ -8,7 +8,7 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/nn/blocks.h"
 #include "tests/generate/tiny.h"
 

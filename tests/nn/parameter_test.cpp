@@ -1,5 +1,5 @@
 // A parameter's value in each of its formats, and the packed form that goes with it.
-#include "temper/nn/parameter.h"
+#include "temper/nn/weights/parameter.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

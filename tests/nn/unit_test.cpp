@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "temper/models/adapter.h"
-#include "temper/nn/read_rows.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/nn/weights/read_rows.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

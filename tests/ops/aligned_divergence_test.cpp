@@ -1,4 +1,4 @@
-#include "temper/ops/aligned_divergence.h"
+#include "temper/ops/logits/aligned_divergence.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

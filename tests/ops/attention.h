@@ -5,14 +5,14 @@
 #include <cmath>
 #include <vector>
 
-#include "temper/ops/cpu/targets.h"
+#include "temper/ops/native/kernels/targets.h"
 // clang-format off
 #include <hwy/highway.h>
-#include "temper/ops/cpu/elementary-inl.h"
+#include "temper/ops/native/kernels/elementary-inl.h"
 // clang-format on
 
-#include "temper/ops/cpu/forest_attention.h"
 #include "temper/ops/forest.h"
+#include "temper/ops/native/kernels/attention/forest_attention.h"
 
 namespace temper::kernels {
 

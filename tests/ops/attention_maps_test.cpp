@@ -1,4 +1,4 @@
-#include "temper/ops/attention_maps.h"
+#include "temper/ops/layers/attention_maps.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
-#include "temper/ops/row_distance.h"
+#include "temper/ops/logits/row_distance.h"
 #include "tests/ops/distance.h"
 
 using namespace temper;

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <limits>
 
-#include "temper/ops/cpu/forest_attention.h"
-#include "temper/ops/cpu/reference_attention.h"
 #include "temper/ops/forest.h"
+#include "temper/ops/native/kernels/attention/forest_attention.h"
+#include "temper/ops/native/kernels/attention/reference_attention.h"
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;

@@ -1,5 +1,5 @@
 // AVX512-BF16's products, with a model of its instructions where the processor lacks them.
-#include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/native/kernels/bfloat16/bfloat16_dot.h"
 
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
 // AMX's products, with a model of its instructions where the processor lacks them.
-#include "temper/ops/cpu/bfloat16_tiles.h"
+#include "temper/ops/native/kernels/bfloat16/bfloat16_tiles.h"
 
 #include <bit>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Rounding::kBlocks (temper/ops/cpu/gemm.h), as it is defined.
+// Rounding::kBlocks (temper/ops/native/kernels/gemm.h), as it is defined.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "temper/ops/cpu/gemm.h"
+#include "temper/ops/native/kernels/gemm.h"
 
 namespace temper::kernels {
 

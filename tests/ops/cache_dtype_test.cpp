@@ -1,5 +1,5 @@
 // Rounding to the number types of a cache of keys and values.
-#include "temper/ops/cpu/cache_dtype.h"
+#include "temper/ops/native/kernels/attention/cache_dtype.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

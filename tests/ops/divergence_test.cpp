@@ -1,4 +1,4 @@
-#include "temper/ops/divergence.h"
+#include "temper/ops/logits/divergence.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

@@ -1,8 +1,8 @@
 // The float functions of elementary-inl.h over every 257th bit pattern, against long double.
-#include "temper/ops/cpu/targets.h"
+#include "temper/ops/native/kernels/targets.h"
 // clang-format off
 #include <hwy/highway.h>
-#include "temper/ops/cpu/elementary-inl.h"
+#include "temper/ops/native/kernels/elementary-inl.h"
 // clang-format on
 
 #include <doctest/doctest.h>

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "temper/ops/grouped_linear.h"
-#include "temper/ops/routing.h"
+#include "temper/ops/layers/grouped_linear.h"
+#include "temper/ops/layers/routing.h"
 #include "tests/ops/backends.h"
 
 namespace temper::ops::backends {

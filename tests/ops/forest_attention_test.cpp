@@ -1,4 +1,4 @@
-#include "temper/ops/cpu/forest_attention.h"
+#include "temper/ops/native/kernels/attention/forest_attention.h"
 
 #include <doctest/doctest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "temper/ops/cpu/reference_attention.h"
 #include "temper/ops/forest.h"
+#include "temper/ops/native/kernels/attention/reference_attention.h"
 #include "tests/ops/attention.h"
 #include "tests/ops/kernels.h"
 

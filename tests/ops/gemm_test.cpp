@@ -1,4 +1,4 @@
-#include "temper/ops/cpu/gemm.h"
+#include "temper/ops/native/kernels/gemm.h"
 
 #include <doctest/doctest.h>
 

@@ -7,16 +7,16 @@
 #include <functional>
 
 #include "temper/base/error.h"
-#include "temper/ops/attention.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/dora.h"
-#include "temper/ops/dropout.h"
-#include "temper/ops/embedding.h"
-#include "temper/ops/grouped_linear.h"
-#include "temper/ops/linear.h"
-#include "temper/ops/recurrent.h"
-#include "temper/ops/routing.h"
-#include "temper/ops/token_logp.h"
+#include "temper/ops/layers/attention.h"
+#include "temper/ops/layers/dora.h"
+#include "temper/ops/layers/dropout.h"
+#include "temper/ops/layers/embedding.h"
+#include "temper/ops/layers/grouped_linear.h"
+#include "temper/ops/layers/linear.h"
+#include "temper/ops/layers/recurrent.h"
+#include "temper/ops/layers/routing.h"
+#include "temper/ops/logits/token_logp.h"
 #include "tests/ops/kernels.h"
 
 using namespace temper;

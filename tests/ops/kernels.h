@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/ops/cpu/simd.h"
+#include "temper/ops/native/kernels/simd.h"
 
 namespace temper::kernels {
 

@@ -1,4 +1,4 @@
-#include "temper/ops/cpu/quantized.h"
+#include "temper/ops/native/kernels/quantized.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Layers that carry a state: against their definitions, token by token in plain loops; the native
 // backend to the bit whatever shares the batch, and the aten backend within rounding.
-#include "temper/ops/recurrent.h"
+#include "temper/ops/layers/recurrent.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

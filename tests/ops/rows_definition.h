@@ -1,12 +1,12 @@
-// What the kernels of temper/ops/cpu/rows.h compute, as the plainest loops: float kernels must
-// equal these bit for bit on every SIMD target. Only the elementary functions are the kernels' own;
-// elementary_test.cpp measures those.
+// What the kernels of temper/ops/native/kernels/rows.h compute, as the plainest loops: float
+// kernels must equal these bit for bit on every SIMD target. Only the elementary functions are the
+// kernels' own; elementary_test.cpp measures those.
 #pragma once
 
-#include "temper/ops/cpu/targets.h"
+#include "temper/ops/native/kernels/targets.h"
 // clang-format off
 #include <hwy/highway.h>
-#include "temper/ops/cpu/elementary-inl.h"
+#include "temper/ops/native/kernels/elementary-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "temper/base/random.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/native/kernels/rows.h"
 
 namespace temper::definition {
 

@@ -10,7 +10,7 @@
 
 #include "temper/base/json.h"
 #include "temper/base/random.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/native/kernels/rows.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -1,4 +1,4 @@
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/native/kernels/rows.h"
 
 #include <doctest/doctest.h>
 

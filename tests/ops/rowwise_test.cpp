@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/native/kernels/rows.h"
 #include "tests/ops/kernels.h"
 #include "tests/ops/rows_definition.h"
 

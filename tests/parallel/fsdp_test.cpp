@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "temper/dist/mesh.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/nn/unit.h"
 #include "tests/train/tiny.h"
 

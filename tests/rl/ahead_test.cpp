@@ -12,7 +12,7 @@
 
 #include "temper/base/file.h"
 #include "temper/base/work_queue.h"
-#include "temper/ops/cpu/processors.h"
+#include "temper/ops/native/kernels/processors.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithms/group_keys.h"
 #include "temper/rl/rollout/async_source.h"

@@ -14,7 +14,7 @@
 #include "temper/generate/remote/protocol.h"
 #include "temper/rl/algorithms/group_keys.h"
 #include "temper/rl/algorithms/ppo_config.h"
-#include "temper/train/input_files.h"
+#include "temper/train/run/input_files.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -11,7 +11,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/algorithms/group_keys.h"
-#include "temper/rl/rollout/observer.h"
+#include "temper/rl/observer.h"
 #include "tests/golden.h"
 #include "tests/rl/groups.h"
 

@@ -1,5 +1,5 @@
 // An episode's conversation while it is sampled.
-#include "temper/rl/rollout/live_episode.h"
+#include "temper/rl/episodes/live_episode.h"
 
 #include <doctest/doctest.h>
 

@@ -9,10 +9,10 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/preference_row.h"
-#include "temper/data/prompt_row.h"
-#include "temper/models/adapter.h"
-#include "temper/models/load.h"
+#include "temper/data/rows/preference_row.h"
+#include "temper/data/rows/prompt_row.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "tests/golden.h"
 #include "tests/preference/folder.h"
 

@@ -1,5 +1,5 @@
 // What a run warns of, by its numbers.
-#include "temper/rl/rollout/observer.h"
+#include "temper/rl/observer.h"
 
 #include <doctest/doctest.h>
 

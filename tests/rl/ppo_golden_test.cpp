@@ -8,7 +8,7 @@
 
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/tensors.h"
+#include "temper/models/files/tensors.h"
 #include "temper/rl/run.h"
 #include "tests/golden.h"
 #include "tests/train/tiny.h"

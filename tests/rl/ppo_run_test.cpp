@@ -1,7 +1,7 @@
 // Whole runs of PPO with a critic: interrupted, replayed, on a base that policy and critic share.
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/rl/run.h"
 #include "tests/preference/folder.h"
 #include "tests/train/tiny.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "temper/base/file.h"
-#include "temper/data/row_set.h"
+#include "temper/data/read/row_set.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "tests/train/tiny.h"
 

@@ -1,5 +1,5 @@
 // Sessions: which earlier turn a request continues, the tokens that it reuses, branches, limits.
-#include "temper/serve/session.h"
+#include "temper/serve/sessions/session.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/serve/asked.h"
-#include "temper/serve/sessions.h"
+#include "temper/serve/sessions/sessions.h"
 #include "tests/text/golden.h"
 
 using namespace temper;

@@ -1,6 +1,6 @@
 // Every way through Bpe (scan, heap, cache, cuts before the space marker) against the definition,
 // and the translation of regular expressions.
-#include "temper/text/bpe.h"
+#include "temper/text/tokenizer/bpe.h"
 
 #include <doctest/doctest.h>
 

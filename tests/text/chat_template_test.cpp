@@ -1,7 +1,7 @@
 // Chat templates in the shapes of today's models against transformers' apply_chat_template, and
 // where a model directory keeps its template and tokens. Goldens:
 // tests/golden/make_template_goldens.py.
-#include "temper/text/chat_template.h"
+#include "temper/text/chat/chat_template.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/template_date.h"
+#include "temper/text/chat/template_date.h"
 #include "tests/text/templates.h"
 
 using namespace temper;

@@ -1,6 +1,6 @@
 // Which tokens of a conversation are trained, against the offsets that Hugging Face's tokenizers
 // give. Goldens: tests/golden/make_template_goldens.py.
-#include "temper/text/conversation.h"
+#include "temper/text/chat/conversation.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/token_boundaries.h"
+#include "temper/text/tokenizer/token_boundaries.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"
 

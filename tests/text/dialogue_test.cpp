@@ -1,5 +1,5 @@
 // What stands between two turns of a policy, for the templates of several families.
-#include "temper/text/dialogue.h"
+#include "temper/text/chat/dialogue.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/special_tokens.h"
+#include "temper/text/tokenizer/special_tokens.h"
 #include "tests/text/golden.h"
 
 using namespace temper;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 #include "tests/text/golden.h"
 
 using namespace temper;

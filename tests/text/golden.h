@@ -7,7 +7,7 @@
 #include <string>
 
 #include "temper/base/json.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 #include "tests/golden.h"
 
 namespace temper {

@@ -1,6 +1,6 @@
 // tokenizer.model against the sentencepiece package and transformers. Goldens:
 // tests/golden/make_sentencepiece_goldens.py.
-#include "temper/text/sentence_piece.h"
+#include "temper/text/tokenizer/sentence_piece.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 #include "tests/golden.h"
 
 using namespace temper;

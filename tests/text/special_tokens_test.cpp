@@ -1,11 +1,11 @@
-#include "temper/text/special_tokens.h"
+#include "temper/text/tokenizer/special_tokens.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/text/chat_template.h"
+#include "temper/text/chat/chat_template.h"
 #include "tests/text/templates.h"
 
 using namespace temper;

@@ -1,6 +1,6 @@
 // Template variables as defaults in a template's head, and templates that a trained model or an
 // adapter carries.
-#include "temper/text/template_defaults.h"
+#include "temper/text/chat/template_defaults.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/text/chat_template.h"
+#include "temper/text/chat/chat_template.h"
 #include "tests/text/templates.h"
 
 using namespace temper;

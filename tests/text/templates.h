@@ -10,7 +10,7 @@
 
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/text/chat_template.h"
+#include "temper/text/chat/chat_template.h"
 #include "tests/golden.h"
 
 namespace temper {

@@ -1,6 +1,6 @@
 // Ids and texts of small tokenizers of every kind, and of two whole ones, against those of Hugging
 // Face's tokenizers. Goldens: tests/golden/make_tokenizer_goldens.py.
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 #include <doctest/doctest.h>
 

@@ -1,12 +1,12 @@
 // Calls of tools as the families of models write them, well formed and not.
-#include "temper/text/tool_calls.h"
+#include "temper/text/chat/tool_calls.h"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 
 #include "temper/base/file.h"
-#include "temper/text/python_calls.h"
+#include "temper/text/chat/python_calls.h"
 
 using namespace temper;
 using Format = ToolCallFormat;

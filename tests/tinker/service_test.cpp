@@ -1,5 +1,5 @@
 // Requests of several models that wait at the same time.
-#include "temper/tinker/service.h"
+#include "temper/tinker/service/service.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/tinker/adapter.h"
 #include "temper/train/forward_pass.h"
 

@@ -9,7 +9,7 @@ fail() { echo "FAILED: $*" >&2; bad=1; }
 
 python3 "$source/tools/check_layers.py" > "$dir/out" || fail "this tree: $(cat "$dir/out")"
 
-mkdir -p "$dir/tools" "$dir/temper/train" "$dir/temper/ops/cpu" "$dir/temper/data" "$dir/temper/dist"
+mkdir -p "$dir/tools" "$dir/temper/train" "$dir/temper/ops/native/kernels" "$dir/temper/data" "$dir/temper/dist"
 cp "$source/tools/check_layers.py" "$dir/tools/"
 # expect MESSAGE FILE LINE: a file with this second line alone is refused with this message; an empty message: is not.
 expect() {
@@ -26,7 +26,7 @@ expect() {
 expect "temper/train/a.h:2: train includes rl, a higher layer" temper/train/a.h '#include "temper/rl/task.h"'
 expect "temper/data/parquet/a.cpp:2: data includes ops, a higher layer" temper/data/parquet/a.cpp '#include "temper/ops/forest.h"'
 expect "temper/data/a.cpp:2: LibTorch is not included here" temper/data/a.cpp '#include <ATen/ATen.h>'
-expect "temper/ops/cpu/a.h:2: LibTorch is not included here" temper/ops/cpu/a.h '#include <c10/util/Half.h>'
+expect "temper/ops/native/kernels/a.h:2: LibTorch is not included here" temper/ops/native/kernels/a.h '#include <c10/util/Half.h>'
 expect "temper/train/a.cu:2: c10d belongs to temper/dist" temper/train/a.cu '#include <torch/csrc/distributed/c10d/Store.hpp>'
 expect "$dir/temper/misc/a.h: folder misc is not in the list of layers" temper/misc/a.h '#include <string>'
 expect "temper/train/a.h:2: misc is not in the list of layers" temper/train/a.h '#include "temper/misc/a.h"'

@@ -3,10 +3,10 @@
 
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
-#include "temper/models/tensors.h"
-#include "temper/train/checkpoint_writer.h"
-#include "temper/train/memory_limit.h"
-#include "temper/train/snapshot.h"
+#include "temper/models/files/tensors.h"
+#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/memory_limit.h"
+#include "temper/train/run/snapshot.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -11,7 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/train/hooks.h"
-#include "temper/train/sft.h"
+#include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -2,7 +2,7 @@
 #include "temper/train/critic.h"
 
 #include "temper/base/file.h"
-#include "temper/models/adapter.h"
+#include "temper/models/adapters/adapter.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

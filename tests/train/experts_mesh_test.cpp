@@ -4,7 +4,7 @@
 #include "temper/base/file.h"
 #include "temper/models/init.h"
 #include "temper/models/split.h"
-#include "temper/train/checkpoint.h"
+#include "temper/train/run/checkpoint.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -4,12 +4,12 @@
 #include <fstream>
 
 #include "temper/base/file.h"
-#include "temper/nn/placement.h"
 #include "temper/nn/unit.h"
-#include "temper/train/checkpoint.h"
-#include "temper/train/checkpoint_writer.h"
-#include "temper/train/snapshot.h"
-#include "temper/train/weights_check.h"
+#include "temper/nn/weights/placement.h"
+#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/snapshot.h"
+#include "temper/train/run/weights_check.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

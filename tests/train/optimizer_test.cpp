@@ -1,6 +1,6 @@
 // Optimizers against their references (tests/golden/make_optimizer_goldens.py), and what all of
 // them promise.
-#include "temper/train/optimizer.h"
+#include "temper/train/optimizers/optimizer.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/nn/linear.h"
-#include "temper/train/optimizer.h"
+#include "temper/train/optimizers/optimizer.h"
 
 using namespace temper;
 using namespace temper::train;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "temper/models/load.h"
+#include "temper/models/files/load.h"
 #include "temper/nn/linear.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/parameters.h"

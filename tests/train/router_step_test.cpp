@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/json.h"
-#include "temper/models/load.h"
-#include "temper/models/tensors.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/tensors.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/parameters.h"
 #include "tests/golden.h"

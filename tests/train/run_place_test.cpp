@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "temper/base/file.h"
-#include "temper/train/checkpoint.h"
-#include "temper/train/earlier_run.h"
+#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/earlier_run.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

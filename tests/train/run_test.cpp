@@ -9,7 +9,7 @@
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
 #include "temper/ops/backend.h"
-#include "temper/train/earlier_run.h"
+#include "temper/train/run/earlier_run.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -1,5 +1,5 @@
 // Learning rates against transformers' (tests/golden/make_schedule_goldens.py).
-#include "temper/train/schedule.h"
+#include "temper/train/optimizers/schedule.h"
 
 #include <doctest/doctest.h>
 

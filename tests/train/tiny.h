@@ -26,8 +26,8 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/models/load.h"
-#include "temper/train/run_directory.h"
+#include "temper/models/files/load.h"
+#include "temper/train/run/run_directory.h"
 #include "temper/train/trainer.h"
 
 namespace tiny {

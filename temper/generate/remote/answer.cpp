@@ -72,17 +72,17 @@ const char* grammar_key(const grammar::Spec& spec, const char* schema, const cha
   return spec.kind == Kind::kJsonSchema ? schema : spec.kind == Kind::kRegex ? "regex" : grammar;
 }
 
-Json ask(HttpClient& http, const char* path, const Json& body, const RemoteWeights& weights,
+Json ask(http::Client& http, const char* path, const Json& body, const RemoteWeights& weights,
          int unknown) {
   try {
     return parse_answer(http.post(path, dump_json(body)));
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     if (weights.adapter && e.status == unknown) throw WrongWeights(e.what());
     throw;
   }
 }
 
-void update_from_disk(HttpClient& http, const RemoteWeights& weights, bool flush_cache) {
+void update_from_disk(http::Client& http, const RemoteWeights& weights, bool flush_cache) {
   Json body{{"model_path", weights.path}, {"weight_version", weights.version}};
   if (flush_cache) body["flush_cache"] = true;
   const Json answer = parse_answer(http.post("/update_weights_from_disk", dump_json(body)));
@@ -94,10 +94,10 @@ void update_from_disk(HttpClient& http, const RemoteWeights& weights, bool flush
 namespace {
 
 // An adapter, where it is loaded.
-void unload(HttpClient& http, const char* path, const std::string& name) {
+void unload(http::Client& http, const char* path, const std::string& name) {
   try {
     http.post(path, dump_json({{"lora_name", name}}));
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     if (e.unreachable || e.busy()) throw;  // else there was none
   }
 }
@@ -105,7 +105,7 @@ void unload(HttpClient& http, const char* path, const std::string& name) {
 }  // namespace
 
 // Under that name it may be there from an earlier run, with other values.
-void replace_adapter(HttpClient& http, const char* load, const char* unload_route,
+void replace_adapter(http::Client& http, const char* load, const char* unload_route,
                      const RemoteWeights& weights, const RemoteWeights& before) {
   unload(http, unload_route, weights.version);
   http.post(load, dump_json({{"lora_name", weights.version}, {"lora_path", weights.path}}));

@@ -28,14 +28,14 @@ const char* grammar_key(const grammar::Spec& spec, const char* schema, const cha
 
 // The answer to a request for completions. A server that does not know an adapter which it was
 // given was started again since: it says so by the status `unknown`.
-Json ask(HttpClient& http, const char* path, const Json& body, const RemoteWeights& weights,
+Json ask(http::Client& http, const char* path, const Json& body, const RemoteWeights& weights,
          int unknown);
 
 // Makes the server load a model directory by the route that SGLang and temper serve have.
-void update_from_disk(HttpClient& http, const RemoteWeights& weights, bool flush_cache);
+void update_from_disk(http::Client& http, const RemoteWeights& weights, bool flush_cache);
 // Makes the server load an adapter under its version's name, in place of the one `before`. `load`
 // and `unload` are the routes.
-void replace_adapter(HttpClient& http, const char* load, const char* unload,
+void replace_adapter(http::Client& http, const char* load, const char* unload,
                      const RemoteWeights& weights, const RemoteWeights& before);
 
 }  // namespace temper::generate::remote

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/generate/config.h"
 
 namespace temper::generate {

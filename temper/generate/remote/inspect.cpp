@@ -11,7 +11,7 @@
 namespace temper::generate::remote {
 namespace {
 
-Json first_model(HttpClient& http) {
+Json first_model(http::Client& http) {
   const Json answer = parse_json(http.get("/v1/models"), "the server's answer");
   const Json models = answer.is_object() ? answer.value("data", Json()) : Json();
   check<DataError>(models.is_array() && !models.empty() && models[0].is_object(),
@@ -27,11 +27,11 @@ std::string name_of(const Json& model) {
 
 // Throws DataError where the server does not know the route.
 template <class Route>
-void look_for(HttpClient& http, const Route& route) {
+void look_for(http::Client& http, const Route& route) {
   const bool posts = std::string_view(route.method) == "POST";
   try {
     posts ? http.post(route.path, "{}") : http.get(route.path);
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     if (e.status == 404 || (posts && e.status == 405))
       throw DataError(temper::str("the server has no route POST ", route.path, route.hint,
                                   "; rollout.server.kind names its API"));
@@ -48,12 +48,12 @@ Request some_tokens(int32_t token) {
 }
 
 // A server that refuses a request that a run may send, as by the status 400, has another model.
-void sample_some(const Protocol& protocol, HttpClient& http, const std::string& model,
+void sample_some(const Protocol& protocol, http::Client& http, const std::string& model,
                  int32_t token) {
   const Request request = some_tokens(token);
   try {
     protocol.sample(http, model, {.request = &request}, {});
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     if (e.unreachable || e.busy() || e.status >= 500) throw;
     throw DataError(
         temper::str("asked to go on after token ", token, ", which the policy knows: ", e.what()));
@@ -64,7 +64,7 @@ void sample_some(const Protocol& protocol, HttpClient& http, const std::string& 
 // rounding, as a prompt's sums may be those of another kernel: a proxy that changes ids or
 // log-probabilities on the way, or makes them up, differs. `protocol` samples by the route of
 // OpenAI's API.
-void check_greedy(const Protocol& protocol, HttpClient& http, const std::string& model,
+void check_greedy(const Protocol& protocol, http::Client& http, const std::string& model,
                   int32_t token) {
   constexpr float kMost = 0.2f;  // of rounding: 1e-2 and more in bfloat16 on a GPU
   Request request = some_tokens(token);
@@ -97,9 +97,9 @@ void check_greedy(const Protocol& protocol, HttpClient& http, const std::string&
 
 }  // namespace
 
-std::string Protocol::model_name(HttpClient& http) const { return name_of(first_model(http)); }
+std::string Protocol::model_name(http::Client& http) const { return name_of(first_model(http)); }
 
-std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const {
+std::string Protocol::inspect(http::Client& http, const ServerNeeds& needs) const {
   const Json model = first_model(http);
   for (const Route& route : routes(needs)) look_for(http, route);
   if (needs.vocabulary == 0) return name_of(model);
@@ -117,7 +117,7 @@ std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const 
   return name_of(model);
 }
 
-LogprobsOf Protocol::find_logprobs(HttpClient& http, const std::string& model,
+LogprobsOf Protocol::find_logprobs(http::Client& http, const std::string& model,
                                    int32_t token) const {
   Request request = some_tokens(token);
   request.options.sampling.top_k = 1;
@@ -127,7 +127,7 @@ LogprobsOf Protocol::find_logprobs(HttpClient& http, const std::string& model,
     const bool certain = std::all_of(greedy.logprobs.begin(), greedy.logprobs.end(),
                                      [](float logprob) { return logprob == 0; });
     return certain ? LogprobsOf::kSampled : LogprobsOf::kModel;
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     if (e.unreachable || e.busy() || e.status >= 500) throw;
   } catch (const DataError&) {
     // The server may not support top_k.

@@ -28,7 +28,7 @@ Json OpenAi::parameters(const GenerationOptions& o) const {
   return out;
 }
 
-std::vector<RemoteSample> OpenAi::sample(HttpClient& http, const std::string& model,
+std::vector<RemoteSample> OpenAi::sample(http::Client& http, const std::string& model,
                                          const SampleTask& task,
                                          const RemoteWeights& weights) const {
   Json body = parameters(task.request->options);
@@ -62,7 +62,7 @@ std::vector<RemoteSample> OpenAi::sample(HttpClient& http, const std::string& mo
 }
 
 // By SGLang's route, which temper serve has too.
-void OpenAi::load(HttpClient& http, const RemoteWeights& weights, const RemoteWeights&) const {
+void OpenAi::load(http::Client& http, const RemoteWeights& weights, const RemoteWeights&) const {
   update_from_disk(http, weights, false);
 }
 

@@ -10,10 +10,10 @@ class OpenAi : public Protocol {
   using Protocol::Protocol;
   int64_t most_samples() const override { return 1024; }
   Json parameters(const GenerationOptions& options) const override;
-  std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
+  std::vector<RemoteSample> sample(http::Client& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override;
-  void load(HttpClient& http, const RemoteWeights& weights,
+  void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override;
 
  protected:

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "temper/base/random.h"
-#include "temper/generate/option_values.h"
+#include "temper/generate/sampling/option_values.h"
 
 namespace temper::generate::remote {
 

@@ -11,8 +11,8 @@
 #include "temper/base/json.h"
 #include "temper/base/registry.h"
 #include "temper/generate/remote/config.h"
-#include "temper/generate/remote/http.h"
 #include "temper/generate/request.h"
+#include "temper/http/client.h"
 
 namespace temper::generate::remote {
 
@@ -77,23 +77,23 @@ class Protocol {
   // The first key of `rollout` that servers of this kind cannot obey, or whose value they refuse;
   // none: they obey all. OpenAI's ranges hold for every kind.
   virtual std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const;
-  // The name of the model that the server lists first. Throws HttpFailure, DataError.
-  virtual std::string model_name(HttpClient& http) const;
+  // The name of the model that the server lists first. Throws http::Failure, DataError.
+  virtual std::string model_name(http::Client& http) const;
   // Asks what a run will ask, and changes nothing there: whether the server has the routes of its
   // kind, and a few tokens from the model, whose vocabulary has to be the policy's. Gives the name
-  // of its model. Throws HttpFailure; DataError that says what it lacks.
-  std::string inspect(HttpClient& http, const ServerNeeds& needs) const;
+  // of its model. Throws http::Failure; DataError that says what it lacks.
+  std::string inspect(http::Client& http, const ServerNeeds& needs) const;
   // Finds out by asking for a few tokens with top-k 1, which makes them certain: their
-  // log-probabilities are 0 only if the server computes them after truncation. Throws HttpFailure
+  // log-probabilities are 0 only if the server computes them after truncation. Throws http::Failure
   // where no answer comes.
-  LogprobsOf find_logprobs(HttpClient& http, const std::string& model, int32_t token) const;
-  // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
-  virtual std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
+  LogprobsOf find_logprobs(http::Client& http, const std::string& model, int32_t token) const;
+  // Samples, in order. Throws http::Failure; DataError for an answer that is not one; WrongWeights.
+  virtual std::vector<RemoteSample> sample(http::Client& http, const std::string& model,
                                            const SampleTask& task,
                                            const RemoteWeights& weights) const = 0;
   // Makes the server sample with these weights from now on. `before`: the ones it has, where it got
-  // them this way. Throws HttpFailure, DataError.
-  virtual void load(HttpClient& http, const RemoteWeights& weights,
+  // them this way. Throws http::Failure, DataError.
+  virtual void load(http::Client& http, const RemoteWeights& weights,
                     const RemoteWeights& before) const = 0;
 
  protected:

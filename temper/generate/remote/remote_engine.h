@@ -13,7 +13,7 @@
 #include "temper/base/work_queue.h"
 #include "temper/generate/completion_source.h"
 #include "temper/generate/remote/server_pool.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::generate {
 

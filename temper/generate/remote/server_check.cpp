@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <future>
 
-#include "temper/generate/option_values.h"
 #include "temper/generate/remote/server_pool.h"
+#include "temper/generate/sampling/option_values.h"
 
 namespace temper::generate::remote {
 namespace {
@@ -36,11 +36,11 @@ ServerReport check_server(const PoolOptions::Server& server, const Protocol& pro
   using State = ServerReport::State;
   ServerReport report{.url = server.url.str()};
   try {
-    HttpClient http(server.url, server.api_key, timeout);
+    http::Client http(server.url, server.api_key, timeout);
     report.model = protocol.inspect(http, needs);
     if (needs.reshapes && needs.vocabulary > 0)
       report.warning = warning_of(protocol.find_logprobs(http, report.model, needs.token));
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     const bool passes = e.unreachable || e.busy() || e.status >= 500;
     report.state = passes ? State::kGone : State::kWrong;
     report.reason = e.what();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "temper/generate/remote/protocol.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::generate::remote {
 

@@ -20,10 +20,10 @@ class ServerPool::Connection {
     const std::lock_guard lock(pool.mutex_);
     check(!pool.stopping_, server.about.name, ": the run is ending");
     if (!server.alive && !pool.options_.may_return)
-      throw HttpFailure(server.about.name + " is gone", true);
+      throw http::Failure(server.about.name + " is gone", true);
     if (server.idle.empty()) {
-      client_ = std::make_unique<HttpClient>(server.about.url, server.about.api_key,
-                                             pool.options_.timeout_seconds);
+      client_ = std::make_unique<http::Client>(server.about.url, server.about.api_key,
+                                               pool.options_.timeout_seconds);
     } else {
       client_ = std::move(server.idle.back());
       server.idle.pop_back();
@@ -35,12 +35,12 @@ class ServerPool::Connection {
     server_.busy.erase(client_.get());
     server_.idle.push_back(std::move(client_));
   }
-  HttpClient& http() { return *client_; }
+  http::Client& http() { return *client_; }
 
  private:
   ServerPool& pool_;
   Server& server_;
-  std::unique_ptr<HttpClient> client_;
+  std::unique_ptr<http::Client> client_;
 };
 
 PoolOptions pool_options(const ServerSection& section) {
@@ -49,7 +49,7 @@ PoolOptions pool_options(const ServerSection& section) {
                       .wait_seconds = 60 * section.wait_minutes};
   const std::string key = section.api_key();
   for (const std::string& text : section.urls) {
-    const ServerUrl url = parse_url(text);
+    const http::ServerUrl url = http::parse_url(text);
     options.servers.push_back({url, key, "rollout.server: " + url.str()});
   }
   check<ConfigError>(!options.servers.empty(), "rollout.server.urls: no url");
@@ -132,7 +132,7 @@ void ServerPool::forget(Server& server, int64_t load) {
 
 // Requests that wait for another one's attempt share its result: a load that takes too long is not
 // asked for again by each of them. Gives the number of the server's last load.
-int64_t ServerPool::set_up(size_t number, HttpClient& http, const RemoteWeights& weights) {
+int64_t ServerPool::set_up(size_t number, http::Client& http, const RemoteWeights& weights) {
   Server& server = *servers_[number];
   const int64_t before = server.set_ups;
   const std::lock_guard lock(server.setting_up);
@@ -153,7 +153,7 @@ int64_t ServerPool::set_up(size_t number, HttpClient& http, const RemoteWeights&
   return server.load;
 }
 
-void ServerPool::give(size_t number, HttpClient& http, const RemoteWeights& weights) {
+void ServerPool::give(size_t number, http::Client& http, const RemoteWeights& weights) {
   Server& server = *servers_[number];
   const RemoteWeights old = std::exchange(server.weights, {});
   if (options_.loader) {
@@ -181,7 +181,7 @@ std::vector<RemoteSample> ServerPool::try_once(size_t number, const SampleTask& 
     } catch (const WrongWeights&) {
       forget(server, load);  // it was started again between two requests
       if (!again) throw;
-    } catch (const HttpFailure& e) {
+    } catch (const http::Failure& e) {
       if (e.unreachable) forget(server, load);  // it may come back as another process
       throw;
     }
@@ -219,7 +219,7 @@ void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& 
     try {
       work(number);
       return tell_answer(server);
-    } catch (const HttpFailure& e) {
+    } catch (const http::Failure& e) {
       why = e.what();
       unreachable = e.unreachable;
       if (e.busy())

@@ -34,7 +34,7 @@ class WeightsLoader {
 // Which servers a pool has, and how patient it is with them.
 struct PoolOptions {
   struct Server {
-    ServerUrl url;
+    http::ServerUrl url;
     std::string api_key;  // empty: none
     std::string name;     // that errors begin with
   };
@@ -68,13 +68,13 @@ class ServerPool {
   // Has a server load these weights, unless it has them already. Loads of a server are counted from
   // 1: gives the number of the one that its weights are from. `lost`: the load after which it was
   // found without them, such as by a restart; where it has been loaded since, nothing is to be
-  // done. Throws HttpFailure, DataError; RunError after stop().
+  // done. Throws http::Failure, DataError; RunError after stop().
   int64_t load(size_t server, const RemoteWeights& weights, int64_t lost);
 
   // Samples on server number `turn` of those that answer. A failed request is tried kTries times in
   // all, on another server where there is one, at most kMostWait apart; a server that does not
   // answer is left out until its /health does, and is then given the weights anew, as is one whose
-  // answer names others. One that is busy (HttpFailure::busy) is asked again later, which is no
+  // answer names others. One that is busy (http::Failure::busy) is asked again later, which is no
   // try. Throws RunError that names the url.
   std::vector<RemoteSample> sample(const SampleTask& task, size_t turn);
   // The same for any other request: the body of the answer.
@@ -103,16 +103,16 @@ class ServerPool {
     int64_t load = 0;                   // the last one's number; 0: none
     bool alive = true;                  // guarded by mutex_, as what follows
     std::optional<double> gone_since;   // steady_seconds(), where the user was told
-    std::vector<std::unique_ptr<HttpClient>> idle;
-    std::map<HttpClient*, double> busy;  // since steady_seconds()
+    std::vector<std::unique_ptr<http::Client>> idle;
+    std::map<http::Client*, double> busy;  // since steady_seconds()
   };
   class Connection;
 
   size_t choose(size_t turn, size_t avoid);
   void on_some_server(size_t turn, const std::function<void(size_t)>& work);
   std::vector<RemoteSample> try_once(size_t number, const SampleTask& task);
-  int64_t set_up(size_t number, HttpClient& http, const RemoteWeights& weights);
-  void give(size_t number, HttpClient& http, const RemoteWeights& weights);
+  int64_t set_up(size_t number, http::Client& http, const RemoteWeights& weights);
+  void give(size_t number, http::Client& http, const RemoteWeights& weights);
   void forget(Server& server, int64_t load);
   bool another_answers(size_t than);
   bool answers(const Server& server) const;

@@ -151,9 +151,9 @@ bool ServerPool::all_gone() {
 
 bool ServerPool::answers(const Server& server) const {
   try {
-    HttpClient(server.about.url, server.about.api_key, kProbeTimeout).get("/health");
+    http::Client(server.about.url, server.about.api_key, kProbeTimeout).get("/health");
     return true;
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     return !e.unreachable;  // it may have no such route
   }
 }

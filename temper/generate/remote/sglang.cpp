@@ -36,7 +36,7 @@ class Sglang final : public Protocol {
     return out;
   }
 
-  std::vector<RemoteSample> sample(HttpClient& http, const std::string&, const SampleTask& task,
+  std::vector<RemoteSample> sample(http::Client& http, const std::string&, const SampleTask& task,
                                    const RemoteWeights& weights) const override {
     Json sampling = parameters(task.request->options);
     sampling["sampling_seed"] = task.seed;
@@ -61,7 +61,7 @@ class Sglang final : public Protocol {
     return {std::move(out)};
   }
 
-  void load(HttpClient& http, const RemoteWeights& weights,
+  void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {
     if (!weights.adapter) return update_from_disk(http, weights, true);
     replace_adapter(http, "/load_lora_adapter", "/unload_lora_adapter", weights, before);

@@ -15,7 +15,7 @@ class Vllm final : public OpenAi {
     return OpenAi::find_unsupported(rollout);
   }
 
-  void load(HttpClient& http, const RemoteWeights& weights,
+  void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {
     if (weights.adapter)
       return replace_adapter(http, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", weights,

@@ -1,4 +1,4 @@
-#include "temper/ops/choice.h"
+#include "temper/ops/logits/choice.h"
 
 #include <ATen/ATen.h>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "temper/ops/aten/padded_attention.h"
-#include "temper/ops/attention.h"
+#include "temper/ops/layers/attention.h"
 
 namespace temper::ops::aten_impl {
 

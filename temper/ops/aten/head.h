@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "temper/ops/token_logp.h"
+#include "temper/ops/logits/token_logp.h"
 
 namespace temper::ops::aten_impl {
 

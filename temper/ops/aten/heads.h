@@ -1,7 +1,7 @@
 // Heads' vectors on their way from the projection to attention's scores.
 #pragma once
 
-#include "temper/ops/attention.h"
+#include "temper/ops/layers/attention.h"
 
 namespace temper::ops::aten_impl {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "temper/ops/attention.h"
+#include "temper/ops/layers/attention.h"
 
 namespace temper::ops::aten_impl {
 

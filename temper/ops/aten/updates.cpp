@@ -1,4 +1,4 @@
-// Updates of one tensor: the formulas of temper/ops/cpu/rows-inl.h in the same order.
+// Updates of one tensor: the formulas of temper/ops/native/kernels/rows-inl.h in the same order.
 #include <ATen/ATen.h>
 
 #include <algorithm>

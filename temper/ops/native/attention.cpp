@@ -1,12 +1,13 @@
-// Forest attention and the key-value store, on temper/ops/cpu/forest_attention.h.
+// Forest attention and the key-value store, on
+// temper/ops/native/kernels/attention/forest_attention.h.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "temper/base/error.h"
-#include "temper/ops/cpu/forest_attention.h"
 #include "temper/ops/native/head_vectors.h"
+#include "temper/ops/native/kernels/attention/forest_attention.h"
 #include "temper/ops/native/native.h"
 
 namespace temper::ops {

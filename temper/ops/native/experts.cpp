@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "temper/ops/cpu/processors.h"
+#include "temper/ops/native/kernels/processors.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/native/weight_views.h"
 

@@ -1,4 +1,4 @@
-// Sweeps over the vocabulary, on temper/ops/cpu/rows.h and divergence.h.
+// Sweeps over the vocabulary, on temper/ops/native/kernels/rows.h and divergence.h.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/exact_math.h"
-#include "temper/ops/cpu/divergence.h"
+#include "temper/ops/native/kernels/divergence.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
 

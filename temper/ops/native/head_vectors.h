@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "temper/ops/attention.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/layers/attention.h"
+#include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/tensor_data.h"
 
 namespace temper::ops {

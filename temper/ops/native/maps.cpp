@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "temper/base/exact_math.h"
-#include "temper/ops/cpu/divergence.h"
 #include "temper/ops/native/head_vectors.h"
+#include "temper/ops/native/kernels/divergence.h"
 #include "temper/ops/native/native.h"
 
 namespace temper::ops {

@@ -1,5 +1,5 @@
-// The native backend: the kernels of temper/ops/cpu. Its members stand in the files of this folder,
-// by the parts of Backend.
+// The native backend: the kernels of temper/ops/native/kernels. Its members stand in the files of
+// this folder, by the parts of Backend.
 #pragma once
 
 #include "temper/ops/backend.h"

@@ -1,4 +1,4 @@
-// Matrix products on temper/ops/cpu/gemm.h.
+// Matrix products on temper/ops/native/kernels/gemm.h.
 #include <ATen/ATen.h>
 
 #include "temper/ops/native/native.h"

@@ -1,5 +1,5 @@
-// Layers that carry a state, on temper/ops/cpu/recurrent.h.
-#include "temper/ops/cpu/recurrent.h"
+// Layers that carry a state, on temper/ops/native/kernels/recurrent/recurrent.h.
+#include "temper/ops/native/kernels/recurrent/recurrent.h"
 
 #include <ATen/ATen.h>
 

@@ -1,10 +1,10 @@
-// Operations on rows, on temper/ops/cpu/rows.h and divergence.h.
+// Operations on rows, on temper/ops/native/kernels/rows.h and divergence.h.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "temper/ops/cpu/divergence.h"
+#include "temper/ops/native/kernels/divergence.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
 

@@ -1,4 +1,4 @@
-// The native backend itself, and updates of parameters on temper/ops/cpu/rows.h.
+// The native backend itself, and updates of parameters on temper/ops/native/kernels/rows.h.
 #include <ATen/ATen.h>
 
 #include "temper/ops/native/native.h"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "temper/base/error.h"
-#include "temper/ops/cpu/gemm.h"
-#include "temper/ops/cpu/quantized.h"
+#include "temper/ops/native/kernels/gemm.h"
+#include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/tensor_data.h"
 #include "temper/ops/weight.h"
 

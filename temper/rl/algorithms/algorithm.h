@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/base/json.h"
 #include "temper/base/registry.h"
 #include "temper/metrics/metric_info.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/algorithms/credit.h"
 #include "temper/rl/algorithms/policy_keys.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/rl/algorithms/terms.h"
 #include "temper/rl/episode.h"
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "temper/base/config.h"
+#include "temper/base/config/config.h"
 #include "temper/rl/algorithms/terms.h"
 
 namespace temper {

@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/scalar_directory.h"
-#include "temper/text/dialogue.h"
+#include "temper/text/chat/dialogue.h"
 
 namespace temper::rl {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
-#include "temper/text/chat_template.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/chat/chat_template.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::rl {
 

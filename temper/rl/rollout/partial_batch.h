@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
-#include "temper/generate/speculation.h"
+#include "temper/generate/sampling/speculation.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/rollout/prompts.h"
 

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/data/source_format.h"
+#include "temper/data/read/source_format.h"
 #include "temper/generate/cache.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
-#include "temper/train/row_messages.h"
+#include "temper/train/run/row_messages.h"
 
 namespace temper::rl {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
-#include "temper/data/prompt_row.h"
+#include "temper/data/rows/prompt_row.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
 #include "temper/train/messages.h"

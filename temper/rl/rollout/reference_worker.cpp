@@ -8,7 +8,7 @@
 
 namespace temper::rl {
 
-ReferenceWorker::ReferenceWorker(roles::ServedReference& reference, int64_t max_tokens,
+ReferenceWorker::ReferenceWorker(workers::ServedReference& reference, int64_t max_tokens,
                                  double temperature, size_t threads, size_t most_waiting)
     : reference_(reference),
       max_tokens_(max_tokens),

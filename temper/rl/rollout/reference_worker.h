@@ -11,7 +11,7 @@
 
 #include "temper/base/work_queue.h"
 #include "temper/rl/episode.h"
-#include "temper/roles/served_reference.h"
+#include "temper/workers/served_reference.h"
 
 namespace temper::rl {
 
@@ -23,7 +23,7 @@ class ReferenceWorker {
   // groups that wait for a thread; it bounds those in memory where the reference is slower than
   // sampling. The reference outlives the worker. The destructor waits for the groups that are being
   // computed, and drops those that wait.
-  ReferenceWorker(roles::ServedReference& reference, int64_t max_tokens, double temperature,
+  ReferenceWorker(workers::ServedReference& reference, int64_t max_tokens, double temperature,
                   size_t threads, size_t most_waiting = kMostWaiting);
   static constexpr size_t kMostWaiting = 1024;
 
@@ -37,7 +37,7 @@ class ReferenceWorker {
   // Nothing where no rank with the role is left.
   std::optional<EpisodeGroup> compute(EpisodeGroup group) const;
 
-  roles::ServedReference& reference_;
+  workers::ServedReference& reference_;
   const int64_t max_tokens_;
   const double temperature_;
   std::vector<std::future<std::optional<EpisodeGroup>>> submitted_;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "temper/data/row_file.h"
+#include "temper/data/read/row_file.h"
 #include "temper/rl/config.h"
 #include "temper/rl/rollout/source.h"
 #include "temper/train/messages.h"

@@ -11,10 +11,10 @@
 #include "temper/generate/engine.h"
 #include "temper/ops/backend.h"
 #include "temper/rl/config.h"
-#include "temper/rl/rollout/episode_sampler.h"
+#include "temper/rl/episodes/episode_sampler.h"
 #include "temper/rl/rollout/partial_batch.h"
 #include "temper/rl/weights/behavior_policy.h"
-#include "temper/train/memory_limit.h"
+#include "temper/train/run/memory_limit.h"
 
 namespace temper::rl {
 

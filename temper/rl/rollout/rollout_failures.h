@@ -8,7 +8,7 @@
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/rollout/episode_sampler.h"
+#include "temper/rl/episodes/episode_sampler.h"
 #include "temper/rl/rollout/partial_batch.h"
 #include "temper/train/messages.h"
 

@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/compress.h"
+#include "temper/data/read/compress.h"
 #include "temper/rl/rollout/rollout_lines.h"
 
 namespace temper::rl {

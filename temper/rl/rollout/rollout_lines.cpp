@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "temper/base/error.h"
-#include "temper/data/row_fields.h"
+#include "temper/data/rows/row_fields.h"
 
 namespace temper::rl {
 

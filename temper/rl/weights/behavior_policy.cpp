@@ -8,7 +8,7 @@ namespace temper::rl {
 
 std::unique_ptr<BehaviorPolicy> make_behavior_policy(const RlConfig& config, train::Policy& policy,
                                                      const dist::Mesh& mesh,
-                                                     roles::RoleRanks* role_ranks,
+                                                     workers::RoleRanks* role_ranks,
                                                      train::Messages& messages,
                                                      std::function<bool()> stop) {
   if (role_ranks && !config.roles.rollout.empty())

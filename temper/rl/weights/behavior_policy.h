@@ -10,9 +10,9 @@
 #include "temper/dist/mesh.h"
 #include "temper/generate/completion_source.h"
 #include "temper/rl/config.h"
-#include "temper/roles/role_ranks.h"
 #include "temper/train/messages.h"
 #include "temper/train/policy.h"
+#include "temper/workers/role_ranks.h"
 
 namespace temper::rl {
 
@@ -45,7 +45,7 @@ class BehaviorPolicy {
 // end; called on any thread.
 std::unique_ptr<BehaviorPolicy> make_behavior_policy(const RlConfig& config, train::Policy& policy,
                                                      const dist::Mesh& mesh,
-                                                     roles::RoleRanks* role_ranks,
+                                                     workers::RoleRanks* role_ranks,
                                                      train::Messages& messages,
                                                      std::function<bool()> stop = {});
 

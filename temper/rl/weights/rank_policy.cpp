@@ -4,12 +4,12 @@
 
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/roles/trained_weights.h"
+#include "temper/workers/trained_weights.h"
 
 namespace temper::rl {
 
 RankPolicy::RankPolicy(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
-                       roles::RoleRanks& role_ranks, train::Messages& messages)
+                       workers::RoleRanks& role_ranks, train::Messages& messages)
     : policy_(policy),
       role_ranks_(role_ranks),
       messages_(messages),
@@ -19,13 +19,13 @@ RankPolicy::RankPolicy(const RlConfig& config, train::Policy& policy, const dist
       options_(config.rollout.engine_options()),
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotPolicy>(config, policy) : nullptr),
       pool_(std::make_shared<generate::remote::ServerPool>(role_ranks.sampling(),
-                                                           roles::rank_protocol())),
+                                                           workers::rank_protocol())),
       engine_(pool_, policy.tokenizer, role_ranks.connections(),
               whole_ ? [this] { return fall_back(); }
                      : std::function<generate::CompletionSource*()>()) {
   role_ranks_.watch(pool_, role_ranks_.roles().rollout);
   if (!role_ranks_.leads()) return;
-  sender_ = std::make_shared<roles::WeightsSender>(
+  sender_ = std::make_shared<workers::WeightsSender>(
       role_ranks_.weighted(), [&role_ranks](size_t place) { role_ranks.drop(place); });
   role_ranks_.on_gone(
       [alive = std::weak_ptr(sender_), ranks = role_ranks_.roles().rollout](int64_t rank) {
@@ -47,7 +47,7 @@ void RankPolicy::keep(int64_t version) {
     if (alone_) return snapshots_ ? snapshots_->keep(version) : void();
   }
   const auto bytes =
-      roles::trained_weights(*policy_.model, sender_ != nullptr || snapshots_ != nullptr);
+      workers::trained_weights(*policy_.model, sender_ != nullptr || snapshots_ != nullptr);
   if (sender_) sender_->send(version, bytes);
   const std::lock_guard lock(mutex_);
   if (alone_)

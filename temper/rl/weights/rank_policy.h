@@ -12,10 +12,10 @@
 #include "temper/generate/engine.h"
 #include "temper/rl/weights/behavior_policy.h"
 #include "temper/rl/weights/snapshot_policy.h"
-#include "temper/roles/rank_engine.h"
-#include "temper/roles/role_ranks.h"
-#include "temper/roles/weights_sender.h"
 #include "temper/train/messages.h"
+#include "temper/workers/rank_engine.h"
+#include "temper/workers/role_ranks.h"
+#include "temper/workers/weights_sender.h"
 
 namespace temper::rl {
 
@@ -25,7 +25,7 @@ namespace temper::rl {
 class RankPolicy : public BehaviorPolicy {
  public:
   RankPolicy(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
-             roles::RoleRanks& role_ranks, train::Messages& messages);
+             workers::RoleRanks& role_ranks, train::Messages& messages);
   ~RankPolicy() override;
 
   void keep(int64_t version) override;
@@ -41,7 +41,7 @@ class RankPolicy : public BehaviorPolicy {
   generate::CompletionSource* fall_back();
 
   train::Policy& policy_;
-  roles::RoleRanks& role_ranks_;
+  workers::RoleRanks& role_ranks_;
   train::Messages& messages_;
   const bool ahead_, whole_, split_;
   const generate::EngineOptions options_;
@@ -49,13 +49,13 @@ class RankPolicy : public BehaviorPolicy {
   // an engine of the policy as it is.
   std::unique_ptr<SnapshotPolicy> snapshots_;
   std::unique_ptr<generate::Engine> own_;
-  std::shared_ptr<roles::WeightsSender> sender_;  // null except on rank 0
-  std::mutex mutex_;                              // for keep() on one thread and use() on another
+  std::shared_ptr<workers::WeightsSender> sender_;  // null except on rank 0
+  std::mutex mutex_;                                // for keep() on one thread and use() on another
   std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // [version] weights for snapshots_
   int64_t kept_last_ = -1, used_ = -1;
   bool alone_ = false;  // the ranks are gone
   std::shared_ptr<generate::remote::ServerPool> pool_;
-  roles::RankEngine engine_;
+  workers::RankEngine engine_;
 };
 
 }  // namespace temper::rl

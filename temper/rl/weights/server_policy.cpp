@@ -7,8 +7,8 @@
 
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/models/adapter.h"
-#include "temper/models/save.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/save.h"
 
 namespace temper::rl {
 namespace fs = std::filesystem;

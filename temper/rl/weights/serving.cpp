@@ -1,27 +1,27 @@
 #include "temper/rl/weights/serving.h"
 
-#include "temper/roles/model_worker.h"
 #include "temper/train/roles.h"
+#include "temper/workers/model_worker.h"
 
 namespace temper::rl {
 
 train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   // The ranks that train learn its address before it has loaded anything.
-  roles::RankServer server(world, config.training_ranks(world.size()).size());
+  workers::RankServer server(world, config.training_ranks(world.size()).size());
   const dist::Mesh mesh = world.role_mesh(config.roles);
   train::Policy policy = train::load_policy(config, mesh);
-  std::unique_ptr<roles::Scoring> scoring;
-  std::unique_ptr<roles::Sampling> sampling;
+  std::unique_ptr<workers::Scoring> scoring;
+  std::unique_ptr<workers::Sampling> sampling;
   if (config.roles.scores(world.rank()))
-    scoring = std::make_unique<roles::Scoring>(train::frozen_start(policy, config));
+    scoring = std::make_unique<workers::Scoring>(train::frozen_start(policy, config));
   if (config.roles.samples(world.rank()))
-    sampling =
-        std::make_unique<roles::Sampling>(policy, config.rollout.options(config.seed),
-                                          config.rollout.engine_options(), config.rl.max_staleness);
+    sampling = std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
+                                                   config.rollout.engine_options(),
+                                                   config.rl.max_staleness);
   else if (!policy.lora)
     policy.model = nullptr;  // the reference is a model of its own
-  roles::ModelWorker worker(mesh.tensor, std::move(sampling), std::move(scoring));
-  return roles::serve(server, worker);
+  workers::ModelWorker worker(mesh.tensor, std::move(sampling), std::move(scoring));
+  return workers::serve(server, worker);
 }
 
 }  // namespace temper::rl

@@ -10,19 +10,19 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/dist/peer_watch.h"
-#include "temper/generate/remote/http.h"
 #include "temper/generate/remote/server_check.h"
-#include "temper/roles/rank_server.h"
-#include "temper/roles/role_ranks.h"
+#include "temper/http/client.h"
 #include "temper/serve/server.h"
+#include "temper/workers/rank_server.h"
+#include "temper/workers/role_ranks.h"
 
 namespace temper::rl {
 
-using generate::remote::HttpClient;
-using generate::remote::HttpFailure;
 using generate::remote::PoolOptions;
 using generate::remote::RemoteWeights;
 using generate::remote::ServerPool;
+using http::Client;
+using http::Failure;
 
 namespace {
 
@@ -39,7 +39,7 @@ std::string load(ServerPool& pool, const std::string& body) {
   try {
     return dump_json({{"load", pool.load(asked.at("server").get<size_t>(), weights,
                                          asked.at("lost").get<int64_t>())}});
-  } catch (const HttpFailure& e) {
+  } catch (const http::Failure& e) {
     return dump_json({{"failure", e.what()},
                       {"unreachable", e.unreachable},
                       {"status", e.status},
@@ -53,10 +53,10 @@ std::string load(ServerPool& pool, const std::string& body) {
 class RankZero : public generate::remote::WeightsLoader {
  public:
   RankZero(const Json& where, size_t servers, double timeout_seconds) {
-    const auto url = generate::remote::parse_url(where.at("url").get<std::string>());
+    const auto url = http::parse_url(where.at("url").get<std::string>());
     const auto key = where.at("key").get<std::string>();
     for (size_t i = 0; i < servers; ++i)
-      clients_.push_back(std::make_unique<HttpClient>(url, key, timeout_seconds));
+      clients_.push_back(std::make_unique<http::Client>(url, key, timeout_seconds));
   }
   int64_t load(size_t server, const RemoteWeights& weights, int64_t lost) override {
     check(!stopped_, "the run is ending");
@@ -68,9 +68,9 @@ class RankZero : public generate::remote::WeightsLoader {
     const Json answer = parse_json(ask(*clients_.at(server), body), "rank 0");
     if (answer.contains("failure")) {
       const Json retry = answer.value("retry_after", Json());
-      throw HttpFailure(answer.at("failure").get<std::string>(),
-                        answer.at("unreachable").get<bool>(), answer.at("status").get<int>(),
-                        retry.is_number() ? std::optional(retry.get<double>()) : std::nullopt);
+      throw http::Failure(answer.at("failure").get<std::string>(),
+                          answer.at("unreachable").get<bool>(), answer.at("status").get<int>(),
+                          retry.is_number() ? std::optional(retry.get<double>()) : std::nullopt);
     }
     return answer.at("load").get<int64_t>();
   }
@@ -81,11 +81,11 @@ class RankZero : public generate::remote::WeightsLoader {
 
  private:
   // A connection that was idle may end just when it is used; to ask twice does no harm.
-  std::string ask(HttpClient& client, const std::string& body) const {
+  std::string ask(http::Client& client, const std::string& body) const {
     for (bool again = true;; again = false) {
       try {
         return client.post(kLoad, body);
-      } catch (const HttpFailure& e) {
+      } catch (const http::Failure& e) {
         check(again && e.unreachable && !stopped_,
               "rank 0, which has the servers load weights, has exited or does not answer; its "
               "messages say why (",
@@ -94,7 +94,7 @@ class RankZero : public generate::remote::WeightsLoader {
     }
   }
 
-  std::vector<std::unique_ptr<HttpClient>> clients_;
+  std::vector<std::unique_ptr<http::Client>> clients_;
   std::atomic<bool> stopped_{false};
 };
 
@@ -104,7 +104,7 @@ serve::ServerOptions options_of(const dist::Mesh& mesh, size_t servers,
   serve::ServerOptions o;
   o.host = mesh.watch->address();
   o.port = 0;
-  o.api_key = roles::random_key();
+  o.api_key = workers::random_key();
   o.most_threads = static_cast<int64_t>(servers) * mesh.world->size();
   o.routes[kLoad] = [pool](const std::string&, const std::string& body) {
     return load(*pool, body);
@@ -186,7 +186,7 @@ SharedServers::SharedServers(const RlConfig& config, const train::Policy& policy
   const std::string where = mesh.world->all_gather(dump_json(mine))[0];
   if (leads) return;
   options.loader = std::make_shared<RankZero>(parse_json(where, "rank 0"), servers,
-                                              roles::longest_wait_seconds(config.mesh));
+                                              workers::longest_wait_seconds(config.mesh));
   make();
 }
 

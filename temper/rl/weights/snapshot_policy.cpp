@@ -7,9 +7,9 @@
 
 #include "temper/base/error.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/adapter.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/tensors.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/models/files/tensors.h"
 #include "temper/ops/processors.h"
 #include "temper/train/parameters.h"
 

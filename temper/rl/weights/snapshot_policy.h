@@ -21,7 +21,7 @@ class SnapshotPolicy : public BehaviorPolicy {
   ~SnapshotPolicy() override;
 
   void keep(int64_t version) override;
-  // Keeps weights of an earlier time (roles::trained_weights). From any thread.
+  // Keeps weights of an earlier time (workers::trained_weights). From any thread.
   void keep(int64_t version, const std::shared_ptr<const std::string>& weights);
   void use(int64_t version) override;
   generate::CompletionSource& completions() override;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/filters.h"
+#include "temper/text/jinja/filters/filters.h"
 #include "temper/text/jinja/sequences.h"
 
 namespace temper::jinja {

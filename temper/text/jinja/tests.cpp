@@ -2,7 +2,7 @@
 #include <map>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/filters.h"
+#include "temper/text/jinja/filters/filters.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/methods.h"
 

@@ -2,7 +2,7 @@
 
 #include "temper/base/exact_math.h"
 #include "temper/ops/backend.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::train {
 namespace {

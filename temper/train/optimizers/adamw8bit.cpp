@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "temper/base/exact_math.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::train {
 namespace {

@@ -1,7 +1,7 @@
 // Lion (Chen et al., arXiv 2302.06675), to the formulas of its authors' lion_pytorch.py.
 #include <ATen/ATen.h>
 
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::train {
 namespace {

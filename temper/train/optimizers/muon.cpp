@@ -8,7 +8,7 @@
 
 #include "temper/ops/backend.h"
 #include "temper/ops/product.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::train {
 namespace {

@@ -1,6 +1,6 @@
 // Stochastic gradient descent, to the formulas of torch.optim.SGD.
 #include "temper/ops/backend.h"
-#include "temper/train/update_rule.h"
+#include "temper/train/optimizers/update_rule.h"
 
 namespace temper::train {
 namespace {

@@ -1,0 +1,296 @@
+// Checks of runs of reinforcement learning: prompts, rewards, environments, and rollout sizes.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/check/check_run.h"
+#include "temper/check/memory/rollout_disk.h"
+#include "temper/check/memory/saturated.h"
+#include "temper/check/program_checks.h"
+#include "temper/check/rollout_check.h"
+#include "temper/check/text.h"
+#include "temper/data/read/source_format.h"
+#include "temper/data/rows/prompt_row.h"
+#include "temper/generate/remote/server_check.h"
+#include "temper/models/files/directory.h"
+#include "temper/rl/rollout/model_reward.h"
+#include "temper/rl/rollout/prompts.h"
+#include "temper/rl/rollout/replay_source.h"
+#include "temper/rl/scalar_directory.h"
+
+namespace temper::checks {
+namespace {
+
+constexpr int64_t kBatches = 100;  // rollout batches whose passes are measured, at most
+const char* const kNoModel = "model.path names no model that can be read";
+
+std::vector<std::string> reward_checks(const rl::RlConfig& config) {
+  std::vector<std::string> names;
+  for (const rewards::RewardSection& reward : config.rewards)
+    names.push_back("rewards/" + reward.label());
+  return names;
+}
+
+constexpr size_t kMostSamples = 10;  // most completions that a reward is asked about
+constexpr int64_t kMostRows = 3;     // most rows that these completions are made of
+
+rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer,
+                          std::vector<int32_t> completion, int64_t max_new_tokens) {
+  rewards::Sample sample;
+  sample.row = row.fields;
+  sample.where = row.where;
+  sample.prompt_tokens = row.tokens;
+  sample.has_text = tokenizer != nullptr;
+  if (tokenizer) sample.prompt = tokenizer->decode(row.tokens, true);
+  sample.completion_tokens = std::move(completion);
+  if (tokenizer) sample.completion = tokenizer->decode(sample.completion_tokens, true);
+  sample.max_new_tokens = max_new_tokens;
+  return sample;
+}
+
+// Completions to ask the rewards about, made of the first prompts that can be read: a single token
+// (a completion has at least one, and a reward need not accept fewer), the prompt itself and, as
+// one of them may be the right answer, the row's own fields. None: no prompt can be read.
+std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
+                                           const data::RowOrder& order) {
+  const data::PromptFormat format =
+      of_source(rl::prompt_format(config, checks.policy), order.rows_of(0));
+  const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
+  std::vector<rewards::Sample> samples;
+  int64_t rows = 0;
+  for (int64_t r = 0; r < order.rows_of(0).size() && rows < kMostRows; ++r) {
+    bool cut = false;
+    const auto row =
+        data::read_prompt_row(format, order.rows_of(0).row(r), order.rows_of(0).where(r), &cut);
+    if (!row) continue;
+    ++rows;
+    const auto add = [&](std::vector<int32_t> completion) {
+      if (!completion.empty() && samples.size() < kMostSamples)
+        samples.push_back(
+            sample_of(*row, tokenizer, std::move(completion), config.rollout.max_new_tokens));
+    };
+    add({row->tokens.back()});
+    add(row->tokens);
+    for (const auto& [name, value] : row->fields->items())
+      if (tokenizer && (value.is_string() || value.is_number()) && name != "prompt")
+        add(tokenizer->encode_first(
+            value.is_string() ? value.get_ref<const std::string&>() : dump_json(value),
+            static_cast<size_t>(config.rollout.max_new_tokens)));
+  }
+  return samples;
+}
+
+Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
+                     const std::vector<rewards::Sample>& samples) {
+  if (section.model) {
+    const rl::ScalarPlace place = rl::find_scalar_directory(
+        *section.model, "rewards: " + section.label() + ": ", "reward model");
+    rl::check_reward_models({&section, 1}, checks.policy.tokenizer.get(),
+                            checks.policy.model->vocab_size);
+    ModelRole role{.role = "reward_" + section.label(),
+                   .shape = checks.other_model(place.base, true),
+                   .trains = false};
+    role.storage = rl::trained_storage(place);
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(*section.model + ": a reward model");
+  }
+  if (samples.empty()) {
+    rewards::make_reward(section);  // throws where there is none
+    return Finding::warn("not asked: there is no prompt to ask it about");
+  }
+  return probe_reward(section, samples);
+}
+
+// The pack units of a batch of groups as RlTask makes them (rl/batch.h): a group's prompt with
+// completions of full length, at most the tokens of a pass in a unit.
+std::vector<RowSize> units_of_groups(const rl::RlConfig& config, std::span<const RowSize> prompts) {
+  const int64_t most = train::pass_tokens(config), length = config.rollout.max_new_tokens;
+  std::vector<RowSize> units;
+  for (const RowSize& prompt : prompts) {
+    const int64_t fit =
+        most > 0 ? std::max<int64_t>((most - prompt.tokens) / length, 1) : config.rl.group_size;
+    for (int64_t left = config.rl.group_size; left > 0; left -= fit) {
+      const int64_t count = std::min(left, fit);
+      units.push_back({prompt.tokens + count * length, count * length});
+    }
+  }
+  return units;
+}
+
+// The rollout batches of the run's first prompts, refills included.
+int64_t measured_batches(const rl::RlConfig& config) {
+  if (!config.train.max_steps) return kBatches;
+  const int64_t batches = quotient_up(*config.train.max_steps, config.rl.updates_per_batch());
+  return std::min(kBatches, saturated_product(batches, 1 + config.rl.algorithm->max_refills()));
+}
+
+void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::Rows& rows) {
+  const int64_t per_batch = config.rl.prompts_per_rollout;
+  const std::vector<RowSize> prompts =
+      drawn_rows(*rows.order, rows.sizes, measured_batches(config) * per_batch);
+  const std::vector<RowSize> units = units_of_groups(config, prompts);
+  const int64_t of_batch = static_cast<int64_t>(units.size()) * per_batch /
+                           std::max<int64_t>(1, static_cast<int64_t>(prompts.size()));
+  plan_passes(units, std::max<int64_t>(1, of_batch / config.rl.minibatches),
+              train::pass_tokens(config), checks.ranks.rows(), checks.shape);
+  SamplingShape& s = checks.shape.sampling;
+  s.samples = !config.rl.replay && !config.rollout.server.used();
+  s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.rows());
+  s.sequences = s.prompts * config.rl.group_size;
+  s.prompt_tokens = rows.longest_prompt;
+  s.new_tokens = config.rollout.max_new_tokens;
+}
+
+// The run's shape without rows to measure: `rl.replay`.
+void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
+  const RowSize prompt{std::min<int64_t>(config.data.max_length, 256), 0};
+  const std::vector<RowSize> prompts(static_cast<size_t>(config.rl.prompts_per_rollout), prompt);
+  const std::vector<RowSize> units = units_of_groups(config, prompts);
+  plan_passes(units, static_cast<int64_t>(units.size()), train::pass_tokens(config),
+              checks.ranks.rows(), checks.shape);
+}
+
+// Keeps the first warning.
+struct FirstWarning : train::Messages {
+  void warn_once(const std::string&, const std::string& message) override {
+    if (text.empty()) text = message;
+  }
+  void note(const std::string&) override {}
+  std::string text;
+};
+
+// The file's first batches, read as the run will read them.
+Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
+  const data::RowSet file(data::SourceSpec{*config.rl.replay});
+  FirstWarning warning;
+  rl::ReplaySource source(config, checks.policy.model->vocab_size, warning);
+  for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
+  if (!warning.text.empty()) return Finding::warn(warning.text);
+  return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
+                       {{"rows", file.size()}});
+}
+
+std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConfig& config) {
+  if (config.rl.replay) {
+    checks.list.run("data.train", [&] { return check_replay(checks, config); });
+    shape_replay(checks, config);
+    checks.list.skip("lengths", "the rows are replayed");
+    return {};
+  }
+  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
+  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
+  std::vector<rewards::RewardSection> programs;
+  for (const rewards::RewardSection& reward : config.rewards)
+    if (!reward.model) programs.push_back(reward);
+  std::optional<rewards::RewardSet> set;
+  try {
+    set.emplace(programs, checks.policy.tokenizer != nullptr);
+  } catch (const Error&) {
+    // The check of the reward says so.
+  }
+  const auto reader = [&](bool ungrouped) -> data::Loader<data::PromptRow>::Read {
+    data::PromptFormat format = rl::prompt_format(config, checks.policy);
+    format.ungrouped = ungrouped;
+    return [&set, read = data::prompt_reader(format)](const data::RowOrder::Drawn& drawn,
+                                                      data::LoaderState& state) {
+      std::optional<data::PromptRow> row = read(drawn, state);
+      if (row && set) set->check_row(*row->fields, row->where);
+      return row;
+    };
+  };
+  // data.balance is of the rows that are trained.
+  auto rows = checks.rows<data::PromptRow>(
+      reader(false), reader(true),
+      [](const data::PromptRow& row) {
+        const auto tokens = static_cast<int64_t>(row.tokens.size());
+        return RowSize{tokens, 0, tokens};
+      },
+      options, false);
+  if (rows) shape_run(checks, config, *rows);
+  return rows;
+}
+
+void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
+  checks.list.run("critic", [&] {
+    if (!config.ppo.critic && config.ppo.share_base) {
+      ++checks.shape.policy.adapters;
+      ++checks.shape.policy.trained_copies;
+      checks.shape.disk.merged = 4 * checks.shape.policy.shape.parameters();
+      return Finding::pass("an adapter on the policy's base, with a fresh head");
+    }
+    const std::string directory =
+        config.ppo.critic ? rl::find_scalar_directory(*config.ppo.critic,
+                                                      config.where("ppo.critic") + ": ", "critic")
+                                .base
+                          : config.model.path;
+    if (config.ppo.critic)
+      rl::check_reads_tokens(*config.ppo.critic, checks.policy.tokenizer.get(),
+                             checks.policy.model->vocab_size, *config.ppo.critic);
+    ModelRole role{.role = "critic", .shape = checks.other_model(directory, true)};
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(directory +
+                         (config.ppo.critic ? "" : ": a copy of the policy with a fresh head"));
+  });
+}
+
+void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo) {
+  const bool reference = config.rl.algorithm->needs().reference;
+  const bool good = checks.model();
+  std::optional<RunChecks::Rows> rows;
+  if (good) {
+    rows = check_prompts(checks, config);
+  } else {
+    checks.list.skip("data.train", kNoModel);
+    checks.list.skip("lengths", kNoModel);
+  }
+  std::vector<rewards::Sample> samples;
+  if (rows) samples = probe_samples(config, checks, *rows->order);
+  for (size_t i = 0; i < config.rewards.size(); ++i) {
+    const std::string name = reward_checks(config)[i];
+    if (good)
+      checks.list.run(name, [&] { return check_reward(checks, config.rewards[i], samples); });
+    else
+      checks.list.skip(name, kNoModel);
+  }
+  if (config.rollout.server.used())
+    checks.list.run("rollout.server", [&] {
+      const generate::ServerSection& section = config.rollout.server;
+      const auto needs = generate::remote::server_needs(
+          section, config.rollout, checks.policy.lora.has_value(),
+          checks.shape.policy.shape.vocabulary, checks.policy.tokenizer.get());
+      return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
+                           needs);
+    });
+  if (config.environment.any() && !samples.empty())
+    checks.list.run("environment", [&] {
+      return probe_environment(config.environment, samples[0].row, samples[0].where);
+    });
+  else if (config.environment.any())
+    checks.list.skip("environment", "there is no prompt to begin an episode with");
+  if (!config.rl.replay && good)
+    checks.rollout(config.rollout);
+  else if (!config.rl.replay)
+    checks.list.skip("rollout", kNoModel);
+  if (reference && good) checks.add_reference({});
+  if (reference && !good) checks.list.skip("reference", kNoModel);
+  if (ppo && good) check_critic(checks, *ppo);
+  if (ppo && !good) checks.list.skip("critic", kNoModel);
+  int64_t steps = config.train.max_steps.value_or(1);
+  if (!config.train.max_steps && rows)
+    steps =
+        saturated_product(rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts),
+                          config.rl.updates_per_batch());
+  if (rows && !config.rl.replay) {
+    const int64_t merged = checks.shape.disk.merged;
+    checks.shape.disk = rollout_disk(config, checks.policy, *rows->order, steps);
+    checks.shape.disk.merged = merged;
+  }
+  checks.finish(steps);
+}
+
+}  // namespace
+
+void check_run(RunChecks& checks, rl::RlConfig& config) { check_rl(checks, config, nullptr); }
+void check_run(RunChecks& checks, rl::PpoConfig& config) { check_rl(checks, config, &config); }
+
+}  // namespace temper::checks

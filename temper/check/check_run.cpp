@@ -1,0 +1,190 @@
+#include "temper/check/check_run.h"
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/check/memory/compared_shape.h"
+#include "temper/check/text.h"
+#include "temper/data/rows/preference_row.h"
+#include "temper/distill/sampled_rows.h"
+#include "temper/distill/strategy.h"
+#include "temper/distill/teacher.h"
+#include "temper/models/files/directory.h"
+#include "temper/preference/losses.h"
+#include "temper/preference/pair_task.h"
+#include "temper/train/sft/sft.h"
+
+namespace temper::checks {
+namespace {
+
+constexpr int64_t kSteps = 500;  // steps whose passes are measured
+
+RowSize size_of_sft_row(const data::SftRow& row) {
+  return {train::unit_of(row).num_tokens(), row.supervised()};
+}
+
+// The passes of the run's first steps, of its rows as they are drawn.
+void shape_passes(RunChecks& checks, const RunChecks::Rows& rows) {
+  const train::TrainSection& t = checks.config.train;
+  const int64_t steps = std::min(kSteps, t.max_steps.value_or(kSteps));
+  plan_passes(drawn_rows(*rows.order, rows.sizes, steps * t.batch_size), t.batch_size,
+              train::pass_tokens(checks.config), checks.ranks.rows(), checks.shape);
+}
+
+int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& rows) {
+  const train::TrainSection& t = checks.config.train;
+  if (t.max_steps || !rows) return t.max_steps.value_or(1);
+  return rows->order->steps(t.epochs.value_or(1), rows->sizes.counts);
+}
+
+template <class Row, class SizeOf>
+std::optional<RunChecks::Rows> train_rows(RunChecks& checks, typename data::Loader<Row>::Read read,
+                                          typename data::Loader<Row>::Read read_evaluation,
+                                          const SizeOf& size_of) {
+  auto rows = checks.rows<Row>(std::move(read), std::move(read_evaluation), size_of,
+                               loader_options(checks.config, checks.config.train.batch_size), true);
+  if (rows) shape_passes(checks, *rows);
+  return rows;
+}
+
+// The format of evaluation rows: data.balance is of the rows that are trained.
+template <class Format>
+Format of_evaluation(Format format) {
+  format.ungrouped = true;
+  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
+  return format;
+}
+
+void skip_rows(RunChecks& checks, const std::vector<const char*>& others) {
+  for (const char* name : {"data.train", "lengths", "labels"})
+    checks.list.skip(name, "model.path names no model that can be read");
+  for (const char* name : others)
+    checks.list.skip(name, "model.path names no model that can be read");
+  checks.finish(1);
+}
+
+// The strategy as the run makes it, which checks its layers and heads, and what it keeps.
+void add_compared(RunChecks& checks, const distill::DistillConfig& config,
+                  const std::string& directory, const ModelShape& teacher) {
+  const std::unique_ptr<models::CausalLM> model =
+      models::make_model(models::HfConfig::load(directory));
+  const std::unique_ptr<distill::Strategy> strategy =
+      distill::strategies()
+          .find(config.distill.strategy)
+          .make({config, *checks.policy.model, model.get(), checks.policy.tokenizer,
+                 Tokenizer::load_directory(directory)});
+  const bool maps = strategy->maps() != nullptr;
+  checks.shape.compared = compared_shape(strategy->tap(), std::ssize(strategy->pairs()), maps,
+                                         checks.shape.policy.shape, teacher);
+  if (!maps) return;
+  ModelRole role{.role = "projection"};
+  strategy->maps()->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    role.shape.tensors.push_back({.name = name, .shape = p.shape(), .split = {}, .matrix = true});
+  });
+  checks.shape.others.push_back(std::move(role));
+}
+
+}  // namespace
+
+void check_run(RunChecks& checks, train::SftConfig& config) {
+  if (!checks.model()) return skip_rows(checks, {});
+  const data::SftFormat format = train::sft_format(config, checks.policy);
+  const auto rows = train_rows<data::SftRow>(
+      checks, data::sft_reader(format), data::sft_reader(of_evaluation(format)), size_of_sft_row);
+  checks.finish(steps_of(checks, rows));
+}
+
+void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
+  using Choice = preference::PreferenceSection::Reference;
+  const bool dpo = config.verb == "dpo", scalar = config.verb == "reward";
+  const preference::PreferenceSection& p = config.preference;
+  const bool reference =
+      dpo && p.reference != Choice::kNone && preference::losses().find(p.loss).reference;
+  if (!checks.model(scalar))
+    return skip_rows(
+        checks, reference ? std::vector<const char*>{"reference"} : std::vector<const char*>{});
+  using preference::Targets;
+  const bool whole =
+      config.verb == "orpo" && p.train_on == preference::PreferenceSection::TrainOn::kAll;
+  const Targets targets = scalar  ? Targets::kScores
+                          : whole ? Targets::kWithChosenPrompt
+                                  : Targets::kCompletions;
+  const auto size = [&](const data::PreferenceRow& row) {
+    const train::PackUnit unit = preference::unit_of(row, 0, targets);
+    const auto supervised = static_cast<int64_t>(preference::supervised(unit));
+    return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
+  };
+  const data::PreferenceFormat format = preference::format_of(
+      config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size);
+  const auto rows =
+      train_rows<data::PreferenceRow>(checks, data::preference_reader(format),
+                                      data::preference_reader(of_evaluation(format)), size);
+  if (reference) checks.add_reference(p.reference_model, p.reference == Choice::kAdapterOff);
+  checks.finish(steps_of(checks, rows));
+}
+
+void check_run(RunChecks& checks, distill::DistillConfig& config) {
+  if (!checks.model()) return skip_rows(checks, {"teacher"});
+  const train::RunConfig& run = config;
+  const auto rows = train_rows<data::SftRow>(
+      checks,
+      config.samples() ? distill::prompt_or_row_reader(config, checks.policy)
+                       : data::sft_reader(train::sft_format(run, checks.policy)),
+      config.samples() ? distill::prompt_or_row_reader(config, checks.policy, true)
+                       : data::sft_reader(of_evaluation(train::sft_format(run, checks.policy))),
+      [&](const data::SftRow& row) {
+        RowSize size = size_of_sft_row(row);
+        if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it
+          size.prompt = size.tokens;
+          size.tokens += config.rollout.max_new_tokens;
+          size.targets += config.rollout.max_new_tokens;
+        }
+        return size;
+      });
+  checks.list.run("teacher", [&] {
+    if (config.distill.teacher_logprobs)
+      return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
+    const std::string directory =
+        models::named_model(config.distill.teacher, config.where("distill.teacher"));
+    ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
+    role.storage.weights = distill::teacher_format(config.distill, directory);
+    role.samples = config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
+    if (!config.crosses())
+      distill::check_vocabulary(config, checks.policy, directory, role.shape.vocabulary);
+    const int64_t parameters = role.shape.parameters();
+    add_compared(checks, config, directory, role.shape);
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
+  });
+  if (config.samples()) {
+    SamplingShape& s = checks.shape.sampling;
+    s.samples = true;
+    s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();
+    s.new_tokens = config.rollout.max_new_tokens;
+    s.prompt_tokens = rows ? rows->longest_prompt : 0;
+    checks.rollout(config.rollout);
+  }
+  checks.finish(steps_of(checks, rows));
+}
+
+std::vector<MeshCost> check_meshes(RunChecks& checks, Machine& machine) {
+  const train::RunConfig& config = checks.config;
+  if (machine.sequence == 0) machine.sequence = config.data.max_length;
+  if (machine.step_tokens == 0) machine.step_tokens = machine.sequence * config.train.batch_size;
+  if (!checks.model_shape()) return {};
+  const int64_t pass = std::max(machine.sequence, train::pass_tokens(config));
+  checks.shape.largest = {{pass, pass, true}, {pass, pass, false}};
+  checks.shape.step_tokens = machine.step_tokens;
+  std::vector<MeshCost> meshes = plan_meshes(checks.shape, machine, checks.options.program_bytes);
+  checks.list.run("mesh", [&] {
+    const auto fits =
+        std::count_if(meshes.begin(), meshes.end(), [](const MeshCost& cost) { return cost.fits; });
+    const std::string found = str(fits, " of ", meshes.size(), " meshes of ", machine.devices,
+                                  " devices fit ", megabytes(static_cast<double>(machine.memory)));
+    return fits > 0 ? Finding::pass(found) : Finding::fail(found);
+  });
+  if (!meshes.empty()) checks.plan = meshes.front().memory;
+  return meshes;
+}
+
+}  // namespace temper::checks

@@ -1,0 +1,404 @@
+#include "temper/check/memory/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "temper/base/error.h"
+#include "temper/check/memory/activations.h"
+#include "temper/check/text.h"
+#include "temper/generate/cache.h"
+#include "temper/ops/backend.h"
+#include "temper/ops/kv_store.h"
+#include "temper/ops/weight.h"
+#include "temper/train/optimizers/update_rule.h"
+
+namespace temper::checks {
+namespace {
+
+// Memory that the allocator keeps beside the tensors, as a share of their bytes: jemalloc's was
+// measured; that of LibTorch's allocator of a device, whose blocks break up, is an estimate.
+constexpr double kAllocator = 0.05, kDeviceAllocator = 0.1;
+// Memory of a GPU that a process takes before it has a tensor: CUDA's context and the workspaces of
+// cuBLAS. An estimate.
+constexpr int64_t kDeviceContext = int64_t{600} << 20;
+
+// The numbers of a tensor on one of the ranks that compute the same rows.
+int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
+  if (t.of_expert()) return t.size() / ranks.expert;
+  return t.split ? t.size() / ranks.tensor : t.size();
+}
+
+int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
+
+// True where an adapter brings a weight of its own in place of this one (modules_to_save).
+bool is_saved(const ModelRole& role, const ShapedTensor& t) {
+  return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
+}
+
+// The tensors of one adapter, as this rank has them.
+std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ranks) {
+  std::vector<ShapedTensor> tensors;
+  for (const ShapedTensor& t : role.shape.tensors) {
+    if (is_saved(role, t)) {
+      tensors.push_back(t);
+      tensors.back().shape = {divided(t, ranks) / t.shape.back(), t.shape.back()};
+    }
+    if (!is_adapted(role, t)) continue;
+    const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
+    const int64_t in = t.shape[1] / (rows ? ranks.tensor : 1),
+                  out = t.shape[0] / (columns ? ranks.tensor : 1);
+    tensors.push_back({.name = t.name + ".lora_A", .shape = {role.rank, in}, .split = {}});
+    tensors.push_back({.name = t.name + ".lora_B", .shape = {out, role.rank}, .split = {}});
+    if (role.dora) tensors.push_back({.name = t.name + ".magnitude", .shape = {out}, .split = {}});
+  }
+  // The vocabulary's head, whose weight may be the embedding's.
+  if (std::find(role.adapted.begin(), role.adapted.end(), "lm_head") != role.adapted.end()) {
+    tensors.push_back(
+        {.name = "lm_head.lora_A", .shape = {role.rank, role.shape.hidden}, .split = {}});
+    tensors.push_back(
+        {.name = "lm_head.lora_B", .shape = {role.shape.vocabulary, role.rank}, .split = {}});
+  }
+  return tensors;
+}
+
+// Bytes of the optimizer's state for a parameter: state tensors of one shape have its own size.
+int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
+  int64_t bytes = 0;
+  for (const train::StateTensor& s : rule.state(t.name, t.shape)) {
+    int64_t count = 1;
+    for (const int64_t extent : s.shape) count *= extent;
+    bytes += count * static_cast<int64_t>(c10::elementSize(s.dtype));
+  }
+  return bytes;
+}
+
+int64_t two_largest(std::vector<int64_t> values) {
+  std::sort(values.rbegin(), values.rend());
+  return std::accumulate(values.begin(), values.begin() + std::min<int64_t>(2, std::ssize(values)),
+                         int64_t{0});
+}
+
+}  // namespace
+
+ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
+  const models::Storage& kept = role.storage;
+  if (!t.matrix) return ops::WeightFormat::kFloat32;
+  const bool other = t.in_block && (kept.blocks != ops::WeightFormat::kMxFp4 || t.of_expert());
+  return other ? kept.blocks.value_or(kept.weights) : kept.weights;
+}
+
+double bytes_of(ops::WeightFormat format, int64_t width) {
+  switch (format) {
+    case ops::WeightFormat::kBFloat16:
+      return 2;
+    case ops::WeightFormat::kInt8:
+      return 1 + 4.0 / static_cast<double>(width);
+    case ops::WeightFormat::kNf4:
+    case ops::WeightFormat::kMxFp4:
+      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(ops::code_of(format), width));
+    default:
+      return 4;
+  }
+}
+
+std::vector<const ModelRole*> samplers(const RunShape& run) {
+  std::vector<const ModelRole*> roles;
+  if (!run.sampling.samples) return roles;
+  roles.push_back(&run.policy);
+  for (const ModelRole& other : run.others)
+    if (other.samples) roles.push_back(&other);
+  return roles;
+}
+
+ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
+                          at::Device device) {
+  std::vector<ops::AttentionSpec> layers;
+  for (const CachedHeads& heads : sampler.shape.cached) {
+    layers.push_back(attention_of(sampler, tensor_ranks, dtype));
+    layers.back().num_kv_heads = heads.number / tensor_ranks;
+    layers.back().head_dim = heads.dim;
+  }
+  return ops::cache_page(layers, device);
+}
+
+int64_t MemoryPlan::Phase::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : parts) sum += bytes;
+  return sum;
+}
+
+const MemoryPlan::Phase& MemoryPlan::peak() const {
+  return *std::max_element(phases.begin(), phases.end(),
+                           [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });
+}
+
+ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
+                       const Ranks& ranks) {
+  const auto rule = train::optimizers().find(optimizer.name, "optimizer.name").make(optimizer);
+  ModelBytes out;
+  std::vector<int64_t> unit(static_cast<size_t>(role.shape.units)), trained(unit.size());
+  double weights = 0, state = 0;
+  for (const ShapedTensor& t : role.shape.tensors) {
+    const int64_t size = divided(t, ranks);
+    const double bytes =
+        static_cast<double>(size) * bytes_of(format_of(role, t), t.matrix ? t.shape.back() : 1);
+    const int64_t parts = t.unit >= 0 ? ranks.fsdp : 1;
+    weights += bytes / static_cast<double>(parts);
+    if (t.unit >= 0) unit[static_cast<size_t>(t.unit)] += rounded(bytes);
+    if (!role.trains || !t.trains) continue;
+    if (t.unit >= 0) trained[static_cast<size_t>(t.unit)] += kFloat * size;
+    out.trained += kFloat * size / parts;
+    state += static_cast<double>(optimizer_bytes(*rule, t)) * static_cast<double>(size) /
+             static_cast<double>(t.size() * parts);
+  }
+  if (role.adapters > 0)
+    for (const ShapedTensor& t : adapter_tensors(role, ranks)) {
+      const int64_t parts = ranks.fsdp * (t.of_expert() ? ranks.expert : 1);
+      const int64_t one = kFloat * t.size() / parts;
+      weights += static_cast<double>(one * role.adapters);
+      out.trained += one * role.trained_copies;
+      state += static_cast<double>(optimizer_bytes(*rule, t) * role.trained_copies) /
+               static_cast<double>(parts);
+    }
+  out.weights = rounded(weights);
+  out.gradients = out.trained;
+  out.optimizer = rounded(state);
+  if (!unit.empty()) {
+    out.two_units = two_largest(unit);
+    out.two_trained = two_largest(trained);
+  }
+  return out;
+}
+
+namespace {
+
+// The memory held in every phase, once the run has begun.
+struct Base {
+  Parts parts;
+  ModelBytes policy;
+  int64_t snapshot = 0;  // held while a checkpoint is written, from the first save on
+};
+
+Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
+  Base base;
+  base.policy = model_bytes(run.policy, run.optimizer, ranks);
+  base.parts = {{run.device.is_cpu() ? "program" : "context", program_bytes},
+                {"weights", base.policy.weights}};
+  for (const ModelRole& other : run.others) {
+    const ModelBytes bytes = model_bytes(other, run.optimizer, ranks);
+    base.parts.emplace_back(other.role, bytes.weights);
+    base.policy.gradients += bytes.gradients;
+    base.policy.optimizer += bytes.optimizer;
+  }
+  if (run.snapshot && run.device.is_cpu())
+    base.snapshot = base.policy.gradients + base.policy.optimizer;
+  return base;
+}
+
+// The memory held at one moment of a backward pass, in addition to that of every phase.
+struct Moment {
+  int64_t gradients = 0;
+  TensorBytes activations, scratch, head;
+  int64_t bytes() const { return gradients + activations.given + scratch.given + head.given; }
+};
+
+// The gradient of a weight of the whole vocabulary, where it trains.
+int64_t gradient_of(const ModelRole& role, const Ranks& ranks, const char* name) {
+  for (const ShapedTensor& t : role.shape.tensors)
+    if (t.name.ends_with(name) && (role.trains ? t.trains : is_saved(role, t)))
+      return kFloat * divided(t, ranks);
+  return 0;
+}
+
+// In a step's first pass gradients are made one by one while activations are freed; in later passes
+// all gradients exist, and each is made once more before it is added. Returns the largest of the
+// moments at which either is largest.
+Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
+                      int64_t gradients) {
+  const ModelShape& m = run.policy.shape;
+  const PassMemory policy =
+      pass_memory(run.policy, ranks, run.number_bytes, pass, run.device, run.compared);
+  const TensorBytes kept = run.recompute ? policy.input : policy.block,
+                    kept_last = run.recompute ? policy.input : policy.last;
+  // A critic's pass is differentiated together with the policy's.
+  TensorBytes of_others = policy.of_teacher;
+  const auto add_pass = [&](const ModelRole& role) {
+    if (role.shape.layers == 0) return;  // learned maps: ComparedShape has what they keep
+    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass, run.device);
+    of_others += (run.recompute ? other.input : other.block).times(role.shape.layers - 1);
+    of_others += run.recompute ? other.input : other.last;
+  };
+  for (const ModelRole& other : run.others)
+    if (other.trains) add_pass(other);
+  if (run.policy.trained_copies > 1) add_pass(run.policy);
+  // Autograd sums the gradients of a tied embedding when both are there: that of the head waits.
+  const int64_t of_embedding = gradient_of(run.policy, ranks, "embed_tokens.weight"),
+                of_head = m.tied ? of_embedding : gradient_of(run.policy, ranks, "lm_head.weight"),
+                waits = m.tied ? of_head : 0;
+  const int64_t of_block =
+      std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
+  // `compared`: what a distillation strategy has then of the policy's tensors.
+  const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last,
+                      const TensorBytes& compared) {
+    Moment moment;
+    moment.gradients = pass.first ? std::min(gradients, of_head + differentiated * of_block)
+                                  : gradients + (differentiated == 0 ? of_head : waits);
+    moment.activations = of_others;
+    moment.activations += compared;
+    const int64_t whole = m.layers - std::max<int64_t>(differentiated, 1);
+    moment.activations += kept.times(whole);
+    if (differentiated == 0) moment.activations += kept_last;
+    moment.scratch = scratch;
+    if (run.recompute) moment.scratch += is_last ? policy.last : policy.block;
+    return moment;
+  };
+  // Gradients of compared layers wait for their blocks, of which so many are to come.
+  const auto waiting = [&](int64_t blocks) {
+    const TensorBytes& all = policy.gradients;
+    return TensorBytes{all.asked * blocks / m.layers, all.given * blocks / m.layers};
+  };
+  std::vector<Moment> moments{at(0, {}, true, policy.of_student),
+                              at(0, policy.scratch_of_last, true, waiting(m.layers))};
+  moments[0].scratch = {};
+  moments[0].head = policy.head;
+  if (m.layers > 1) {
+    moments.push_back(at(1, policy.scratch, false, waiting(m.layers - 1)));
+    moments.push_back(at(m.layers - 1, policy.scratch, false, waiting(1)));
+  }
+  if (run.compared.every_token) {  // after the head, before the blocks
+    moments.push_back(at(0, {}, true, policy.of_student));
+    moments.back().scratch = policy.compared;
+  }
+  Moment end;  // the embedding's, after all others
+  end.gradients = gradients + waits + (pass.first ? 0 : of_embedding);
+  // It is one piece. Where a block keeps less than that, it does not fit into what blocks have
+  // freed, which the allocator keeps for seconds; a first pass's gradients of blocks took of it.
+  if (of_embedding > kept.given) {
+    end.activations = of_others;
+    end.activations += kept.times(m.layers - 1);
+    end.activations += kept_last;
+    const int64_t others = of_embedding + of_head - waits;
+    const int64_t taken = pass.first ? std::max<int64_t>(0, gradients - others) : 0;
+    end.activations.asked = std::max<int64_t>(0, end.activations.asked - taken);
+    end.activations.given = std::max<int64_t>(0, end.activations.given - taken);
+  }
+  moments.push_back(end);
+  return *std::max_element(moments.begin(), moments.end(),
+                           [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });
+}
+
+MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,
+                           const Base& base) {
+  MemoryPlan::Phase phase{"train", base.parts};
+  const Moment moment = largest_moment(run, pass, ranks, base.policy.gradients);
+  phase.parts.emplace_back("gradients", moment.gradients);
+  phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
+  phase.parts.emplace_back("activations", moment.activations.asked);
+  phase.parts.emplace_back("scratch", moment.scratch.asked);
+  phase.parts.emplace_back("logits", moment.head.asked);
+  if (ranks.fsdp > 1)
+    phase.parts.emplace_back("gathered", base.policy.two_units * run.number_bytes / kFloat +
+                                             2 * base.policy.two_trained);
+  else if (ranks.count() > 1)
+    phase.parts.emplace_back("gathered",
+                             std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));
+  phase.rounding = moment.bytes() - moment.gradients - moment.activations.asked -
+                   moment.scratch.asked - moment.head.asked;
+  return phase;
+}
+
+// Of the policy, or of a model beside it that samples.
+MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const Ranks& ranks,
+                           const Base& base) {
+  const ModelShape& m = sampler.shape;
+  const SamplingShape& s = run.sampling;
+  MemoryPlan::Phase phase{&sampler == &run.policy ? "sample" : "sample by " + sampler.role,
+                          base.parts};
+  phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
+  const ops::CachePage kept = cache_page(sampler, s.cache_dtype, ranks.tensor, run.device);
+  const int64_t page = kept.tokens;
+  const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
+  const int64_t at_once = std::min(s.sequences, s.max_batch);
+  // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
+  const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
+                         std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
+  // A state of each sequence and of each prompt, and their snapshots.
+  const int64_t state = kFloat * m.states / ranks.tensor;
+  const int64_t states =
+      s.prompts * (2 + s.prompt_tokens / generate::kTokensOfSnapshot) + at_once +
+      std::max(at_once, s.sequences) * (s.new_tokens / generate::kTokensOfSnapshot);
+  const generate::CacheSize most = generate::cache_size(s.cache_bytes, kept, state);
+  phase.parts.emplace_back("cache", state == 0 ? std::min(wanted * kept.bytes, s.cache_bytes)
+                                               : std::min(wanted, most.pages) * kept.bytes +
+                                                     std::min(states, most.states) * state);
+  double panels = 0, whole = 0;
+  const bool packs = &ops::backend_of(run.device) == &ops::native_backend();
+  for (const ShapedTensor& t : m.tensors) {
+    if (!t.matrix) continue;
+    const double bytes =
+        static_cast<double>(divided(t, ranks)) * bytes_of(format_of(sampler, t), t.shape.back());
+    whole += bytes;
+    const bool embedding_alone = !m.tied && t.name.find("embed_tokens") != std::string::npos;
+    if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone) panels += bytes;
+  }
+  phase.parts.emplace_back("packed", rounded(panels));
+  phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);
+  if (ranks.fsdp > 1)
+    phase.parts.emplace_back("gathered", rounded(whole * static_cast<double>(ranks.fsdp - 1) /
+                                                 static_cast<double>(ranks.fsdp)));
+  return phase;
+}
+
+}  // namespace
+
+std::string parts_of(const MemoryPlan::Phase& phase) {
+  Parts parts = phase.parts;
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, bytes] : parts)
+    if (bytes > 0)
+      text += str(text.empty() ? "" : ", ", name, " ", megabytes(static_cast<double>(bytes)));
+  return text;
+}
+
+std::string what_takes_less(const RunShape& run) {
+  return str(
+      "a smaller train.micro_batch_tokens",
+      run.sampling.samples ? ", train.batch_size or rollout.cache_bytes" : " or train.batch_size",
+      ", train.recompute: blocks, ",
+      run.snapshot && run.device.is_cpu() ? "train.save_in_background: false, " : "",
+      "adapter.method: lora or qlora, or mesh.fsdp");
+}
+
+MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host) {
+  const bool on_device = !run.device.is_cpu();
+  const int64_t program_bytes = !on_device ? on_host : run.device.is_cuda() ? kDeviceContext : 0;
+  const Base base = base_of(run, ranks, program_bytes);
+  MemoryPlan plan;
+  MemoryPlan::Phase load{"load", base.parts};
+  // Weights that train are copied out of the pages of their file.
+  if (run.policy.trains && !on_device) load.parts.emplace_back("file", base.policy.weights);
+  plan.phases.push_back(std::move(load));
+  for (const ModelRole* sampler : samplers(run))
+    plan.phases.push_back(sampling(run, *sampler, ranks, base));
+  std::optional<MemoryPlan::Phase> largest;
+  for (const PassShape& pass : run.largest) {
+    MemoryPlan::Phase phase = training(run, pass, ranks, base);
+    if (!largest || phase.bytes() > largest->bytes()) largest = std::move(phase);
+  }
+  plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
+  for (MemoryPlan::Phase& phase : plan.phases) {
+    const double kept = on_device ? kDeviceAllocator : kAllocator;
+    phase.parts.emplace_back(
+        "allocator", (on_device ? 0 : phase.rounding) +
+                         rounded(kept * static_cast<double>(phase.bytes() - program_bytes)));
+  }
+  return plan;
+}
+
+}  // namespace temper::checks

@@ -1,0 +1,87 @@
+// The memory of a rank, planned from shapes. Formulas, in bytes of the tensors that the program
+// makes:
+//
+//   weights      as they are kept (float32 4 a weight, bfloat16 2, int8 1, nf4 and mxfp4 0.5, and
+//                scales)
+//   gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
+//                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054,
+//                section 5)
+//   gathered     units of FSDP: the one that computes and the next one; of gradients three that
+//                are made or wait to be summed, and the one that is received
+//   activations  what a block keeps of a token for its backward pass (activations.h): the inputs of
+//                its norms, queries, keys, values, attention's output and log-sum-exp, the two
+//                halves of the gated MLP, what adapters add; with recomputation the input of each
+//                block alone, and one block whole (Chen et al., arXiv 1604.06174)
+//   scratch      of the block that is being differentiated, and of the matrix products
+//   logits       a tile of the vocabulary head, and its gradient
+//   cache        pages of keys and values; packed: panels of the weights, kept while sampling
+//   snapshot     the copy of trained weights and optimizer state from which a checkpoint is written
+//                while training continues
+//   program      the program, its libraries, tokenizer and threads: measured
+//   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
+//                what the allocator keeps of freed memory: a share of the rest
+//
+// On another device than the processor: the same tensors, but nothing is packed, weights are copied
+// from their file at once, attention needs what its backend says (ops::Backend::attention_scratch),
+// elementwise operators hold more, and `context` is what a process takes of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/check/memory/run_shape.h"
+#include "temper/ops/kv_store.h"
+
+namespace temper::checks {
+
+using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
+
+// How a role keeps a tensor: mxfp4 is of experts.
+ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t);
+// The bytes of one weight of a matrix as ops/weight.h keeps it: int8 has a scale per row, nf4 one
+// per 64 values, mxfp4 one per 32, or per as many of them as divide a row.
+double bytes_of(ops::WeightFormat format, int64_t width);
+
+// The models that sample: the policy first; none where the run samples nothing itself.
+std::vector<const ModelRole*> samplers(const RunShape& run);
+
+// A page of keys and values as a rank's sampler has it, of all layers.
+ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
+                          at::Device device);
+
+struct MemoryPlan {
+  struct Phase {
+    std::string name;  // "load", "sample", "sample by teacher", "train"
+    Parts parts;
+    int64_t rounding = 0;  // bytes that the allocator adds to single tensors
+    int64_t bytes() const;
+  };
+  std::vector<Phase> phases;
+  const Phase& peak() const;
+  int64_t peak_bytes() const { return peak().bytes(); }
+};
+
+// Plans the memory of run.device. `program_bytes`: host memory of the program before it has a
+// model.
+MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes);
+
+// "activations 412 MB, weights 117 MB": the parts of a phase, largest first.
+std::string parts_of(const MemoryPlan::Phase& phase);
+
+// The keys that make a run smaller, for messages: "a smaller train.micro_batch_tokens, ...".
+std::string what_takes_less(const RunShape& run);
+
+// A rank's share of a model's weights, gradients and optimizer state, in bytes.
+struct ModelBytes {
+  int64_t weights = 0, gradients = 0, optimizer = 0;
+  int64_t trained = 0;    // this rank's weights that train, in bytes of float32
+  int64_t two_units = 0;  // whole values of the two largest FSDP units, over their tensor ranks
+  // the trained weights of the two units with the most of them, in bytes of float32
+  int64_t two_trained = 0;
+};
+ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
+                       const Ranks& ranks);
+
+}  // namespace temper::checks

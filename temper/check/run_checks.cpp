@@ -1,0 +1,261 @@
+#include "temper/check/run_checks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/check/rollout_check.h"
+#include "temper/check/text.h"
+#include "temper/dist/environment.h"
+#include "temper/generate/engine.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_parts.h"
+#include "temper/models/device.h"
+#include "temper/models/files/bitsandbytes.h"
+#include "temper/models/files/check_weights.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/load.h"
+#include "temper/ops/backend.h"
+#include "temper/text/chat/template_date.h"
+#include "temper/train/parameters.h"
+#include "temper/train/policy_parts.h"
+#include "temper/train/ranks.h"
+#include "temper/train/router_step.h"
+#include "temper/train/run/run_inputs.h"
+
+namespace temper::checks {
+RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), options(o) {
+  std::string warnings;
+  for (const std::string& warning : config.warnings)
+    warnings += (warnings.empty() ? "" : "; ") + warning;
+  list.add("config", warnings.empty()
+                         ? Finding::pass("every key is known and has a value it may have")
+                         : Finding::warn(warnings));
+  shape.optimizer = config.optimizer;
+  shape.recompute = config.train.recompute == train::TrainSection::Recompute::kBlocks;
+}
+
+// The other checks are made whatever is wrong with the device.
+void RunChecks::device() {
+  ops::choose_cpu_backend(ops::native_backend());
+  list.run("device", [&] {
+    models::use_device(config.device_choice());
+    shape.device = models::chosen_device();
+    const std::string device = models::chosen_device().str();
+    const char* backend = ops::cpu_backend().name();
+    return Finding::pass(str(device, ", backend ", backend),
+                         {{"device", device}, {"backend", backend}});
+  });
+}
+
+bool RunChecks::read_config(bool scalar) {
+  device();
+  has_model = list.run("model", [&] {
+    config.model.path = models::resolve_model_path(config.model.path);
+    const models::HfConfig hf = models::HfConfig::load(config.model.path);
+    models::check_quantization(hf.json(), config.model.path + "/config.json");
+    shape.policy.shape = shape_of(hf, scalar);
+    policy.model = models::make_model(hf);
+    policy.model->eos_token_ids = models::eos_ids(config.model.path, hf);
+    const Json values = {{"parameters", shape.policy.shape.parameters()}};
+    std::string found = str(config.model.path, ": ", hf.model_type(), ", ",
+                            counted(shape.policy.shape.parameters()), " parameters");
+    const std::vector<std::string> warnings = train::model_warnings(config.model.path);
+    for (const std::string& warning : warnings) found += "; " + warning;
+    return warnings.empty() ? Finding::pass(std::move(found), values)
+                            : Finding::warn(std::move(found), values);
+  });
+  if (has_model && config.train.router_aux_loss)
+    list.run("router_aux_loss", [&] {
+      train::check_router_loss(config.train.router_aux_loss,
+                               !scalar && policy.model->config().experts > 0);
+      return Finding::pass(str("coefficient ", *config.train.router_aux_loss));
+    });
+  return has_model;
+}
+
+bool RunChecks::model_shape(bool scalar) {
+  if (!read_config(scalar)) return false;
+  adapter();
+  return true;
+}
+
+bool RunChecks::model(bool scalar) {
+  if (!read_config(scalar)) {
+    for (const char* name : {"weights", "tokenizer", "chat_template", "adapter", "mesh"})
+      list.skip(name, "model.path names no model that can be read");
+    return false;
+  }
+  list.run("weights", [&] {
+    std::unique_ptr<nn::Module> head;
+    const models::HfConfig hf = models::HfConfig::load(config.model.path);
+    if (scalar) head = std::make_unique<models::ScalarModel>(models::make_body(hf));
+    const models::StoredWeights found = models::check_weights(
+        config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
+    return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
+                             ", with the names and shapes of config.json, all of them finite"),
+                         {{"tensors", found.tensors}, {"bytes", found.bytes}});
+  });
+  tokenizer();
+  adapter();
+  mesh();
+  return true;
+}
+
+void RunChecks::tokenizer() {
+  if (config.data.begun.empty()) {
+    config.data.begun = train::begin_of_run(config);
+    config.data.earlier_rules = train::has_earlier_rules(config);
+  }
+  const std::string& directory = config.model.path;
+  const bool read = list.run("tokenizer", [&] {
+    const int64_t before = resident_memory_bytes();
+    policy.tokenizer = Tokenizer::load_directory(directory);
+    tokenizer_bytes_ = std::max<int64_t>(0, resident_memory_bytes() - before);
+    if (!policy.tokenizer)
+      return Finding::warn(directory + ": no tokenizer: rows must hold token ids");
+    const int64_t tokens = policy.tokenizer->vocab_size(), rows = shape.policy.shape.vocabulary;
+    if (tokens > rows)
+      return Finding::warn(
+          str(tokens, " tokens, of which the model's vocabulary has the first ", rows, " alone"));
+    return Finding::pass(str(tokens, " tokens"), {{"tokens", tokens}});
+  });
+  if (!read || !policy.tokenizer)
+    return list.add("chat_template",
+                    Finding::warn("not checked: there is no tokenizer to go with it"));
+  list.run("chat_template", [&] {
+    ChatOptions chat = config.data.chat_options();
+    chat.adapter = config.adapter.path.value_or("");
+    policy.chat = ChatTemplate::find(directory, chat);
+    if (!policy.chat) return Finding::warn("none: rows of messages cannot be read");
+    const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
+    const std::string text = policy.chat->render(messages, Json(), true);
+    std::string found =
+        str("renders; a user's `Hello` becomes ", policy.tokenizer->encode(text).size(), " tokens");
+    if (!policy.chat->writes_date()) return Finding::pass(std::move(found));
+    const std::string date = to_date_text(policy.chat->date());
+    return Finding::pass(
+        str(found, "; it writes the date, which is ", date, " in the whole run and its resumes (",
+            config.data.template_date
+                ? "data.template_date"
+                : "when the run begins, unless data.template_date says another",
+            ")"),
+        {{"template_date", date}});
+  });
+}
+
+void RunChecks::adapter() {
+  list.run("adapter", [&] {
+    const models::AdapterSection& a = config.adapter;
+    ModelRole& role = shape.policy;
+    role.role = "policy";
+    role.storage = train::policy_storage(config);
+    const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
+    role.trains = !frozen;
+    std::string found = "none: all weights train";
+    if (a.path) {
+      const models::LoraConfig lora = train::resume_adapter(*policy.model, config);
+      policy.lora = lora;
+      found = str(*a.path, ": rank ", lora.rank);
+    } else if (frozen) {
+      policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
+                                       a.target_modules, a.use_dora, a.modules_to_save};
+      models::saved_modules_are(*policy.model, a.modules_to_save);  // throws for an unknown one
+      found = str("rank ", a.rank, ", alpha ", a.alpha);
+    }
+    if (frozen) {
+      role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
+      train::check_tied_head(config,
+                             role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
+      role.rank = policy.lora->largest_rank();
+      role.dora = policy.lora->dora;
+      role.drops = policy.lora->dropout > 0;
+      role.saved = models::saved_weights(*policy.model, policy.lora->modules_to_save);
+      role.adapters = role.trained_copies = 1;
+      found += str(" on ", role.adapted.size(), " layers");
+    } else {
+      policy.model->each_parameter(
+          [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
+      train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+      std::set<std::string> trained;
+      policy.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+        if (p.trainable()) trained.insert(name);
+      });
+      for (ShapedTensor& t : role.shape.tensors)
+        t.trains = trained.contains(t.name) || t.name == "score.weight";
+      std::vector<train::NamedParameter> parameters = train::trainable_parameters(*policy.model);
+      train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
+                          config.where("optimizer.groups"));
+    }
+    return Finding::pass(found);
+  });
+}
+
+void RunChecks::mesh() {
+  list.run("mesh", [&] {
+    const dist::MeshSection& m = config.mesh;
+    int64_t count = options.ranks;
+    if (count == 0) count = dist::read_environment().size;
+    const auto serving = static_cast<int64_t>(config.roles.serving().size());
+    if (count == 1 && options.ranks == 0)
+      count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor * m.expert + serving;
+    const auto training = static_cast<int64_t>(config.training_ranks(count).size());
+    ranks = {m.data_ranks(training, config.where("mesh"), count), m.fsdp, m.tensor, m.expert};
+    train::check_divisible(config);
+    return Finding::pass(
+        str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data, ", fsdp ", ranks.fsdp,
+            ", tensor ", ranks.tensor, ranks.expert > 1 ? str(", expert ", ranks.expert) : "",
+            serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
+        {{"ranks", count}});
+  });
+}
+
+void RunChecks::rollout(const generate::RolloutSection& section) {
+  generate::EngineOptions engine = section.engine_options();
+  // The launcher says how many ranks share this machine; without one they are taken to be all.
+  if (!ranks_on_machine())
+    engine.local_ranks = static_cast<int>(ranks.count() + std::ssize(config.roles.serving()));
+  shape.sampling.cache_bytes = generate::cache_bytes(engine);
+  shape.sampling.cache_dtype = config.cache_dtype();
+  const int64_t tensor_ranks = config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
+  list.run("rollout",
+           [&] { return check_rollout(section, config.seed, policy, shape, tensor_ranks); });
+}
+
+ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {
+  const models::HfConfig hf = models::HfConfig::load(directory);
+  const std::unique_ptr<nn::Module> module =
+      scalar ? std::unique_ptr<nn::Module>(
+                   std::make_unique<models::ScalarModel>(models::make_body(hf)))
+             : models::make_model(hf);
+  models::check_weights(directory, *module, scalar ? "score.weight" : "");
+  return shape_of(hf, scalar);
+}
+
+void RunChecks::add_reference(const std::optional<std::string>& directory, bool adapter_off) {
+  list.run("reference", [&] {
+    ModelRole& policy_role = shape.policy;
+    if (!directory && (adapter_off || (policy.lora && !config.adapter.path)))
+      return Finding::pass("the policy's base without its adapter: takes no memory");
+    if (!directory && policy.lora) {
+      ++policy_role.adapters;
+      return Finding::pass("a copy of the adapter as it starts");
+    }
+    const std::string path =
+        directory ? models::named_model(*directory, config.where("preference.reference_model"))
+                  : config.model.path;
+    ModelRole role{.role = "reference", .shape = other_model(path), .trains = false};
+    const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+    role.storage.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
+    config.require(role.shape.vocabulary == policy_role.shape.vocabulary,
+                   "preference.reference_model", "a vocabulary of ", role.shape.vocabulary,
+                   " tokens, that of model.path has ", policy_role.shape.vocabulary);
+    shape.others.push_back(std::move(role));
+    return Finding::pass(path + (directory ? "" : ": the policy as it starts, kept beside it"));
+  });
+}
+
+}  // namespace temper::checks

@@ -1,0 +1,178 @@
+// The questions that every training verb is asked before it starts. Nothing here begins the run,
+// and nothing is written.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/check/check_list.h"
+#include "temper/check/memory/memory.h"
+#include "temper/check/row_sizes.h"
+#include "temper/check/shown_row.h"
+#include "temper/generate/config.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/train/policy.h"
+
+namespace temper::checks {
+
+struct CheckOptions {
+  int64_t ranks = 0;  // of the run; 0: as the environment says, else as many as mesh asks for
+  int64_t program_bytes = 0;  // what the program takes before it has a model
+  int64_t show = 0;           // the row of data.train to show, from 1; 0: none
+};
+
+struct LearningRate {
+  int64_t step;  // from 1
+  double rate;
+};
+
+class RunChecks {
+ public:
+  RunChecks(train::RunConfig& config, const CheckOptions& options);
+
+  // "config", "device", "model", where it is asked for "router_aux_loss", "weights", "tokenizer",
+  // "chat_template", "adapter", "mesh". False: there is no model to go on with. `scalar`: a reward
+  // model's verb.
+  bool model(bool scalar = false);
+  // "config", "device", "model", "adapter" alone, of a config.json that may have no weights beside
+  // it.
+  bool model_shape(bool scalar = false);
+  // A model that runs along, by its directory; gives its shape. Throws ConfigError, DataError.
+  ModelShape other_model(const std::string& directory, bool scalar = false) const;
+  // The reference of a run whose reference is the policy as it starts, or the model of `directory`.
+  void add_reference(const std::optional<std::string>& directory, bool adapter_off = false);
+
+  // "data.train", "data.duplicates", where there are rows to evaluate on "data.eval" and
+  // "data.overlap", "bos", "lengths" and, where rows are supervised, "labels". Sets `shown`
+  // where options.show asks for a row; throws ConfigError where data.train has fewer.
+  struct Rows {
+    std::unique_ptr<data::RowOrder> order;
+    RowSizes sizes;
+    int64_t longest_prompt = 0;  // of both files, tokens
+  };
+  template <class Row, class SizeOf>
+  std::optional<Rows> rows(typename data::Loader<Row>::Read read,
+                           typename data::Loader<Row>::Read read_evaluation, const SizeOf& size_of,
+                           data::LoaderOptions options, bool supervised);
+
+  // "rollout", once shape.sampling says what is sampled, and by whom; completes it by the limit of
+  // the key-value cache.
+  void rollout(const generate::RolloutSection& section);
+
+  // "output_dir", "learning_rate", "disk", "memory" and, where there is one, "memory_limit", once
+  // the run's shape is known.
+  void finish(int64_t planned_steps);
+
+  train::RunConfig& config;
+  const CheckOptions options;
+  CheckList list;
+  train::Policy policy;  // its model has no values
+  bool has_model = false;
+  Ranks ranks;
+  RunShape shape;
+  std::optional<MemoryPlan> plan;
+  std::optional<ShownRow> shown;
+  std::vector<LearningRate> rates;  // of steps from the first to the last
+
+ private:
+  int64_t tokenizer_bytes_ = 0;  // of memory
+  void device();
+  bool read_config(bool scalar);
+  void tokenizer();
+  void adapter();
+  void mesh();
+  Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
+  static Finding duplicates(const Rows& train);
+  static Finding overlap(const Rows& train, const Rows& eval);
+  // "data.prompts_as", "data.control_tokens" and "tools", where there is anything to say.
+  void notices(const RowSizes& sizes);
+  Finding beginnings(const Rows& train) const;
+  Finding balanced(const Rows& train) const;
+  Finding learning_rates(int64_t planned_steps);
+  template <class Row>
+  void show(const Rows& train, const typename data::Loader<Row>::Read& read);
+  void lengths(const RowSizes& sizes, bool supervised);
+  void check_verb(const std::string& checkpoint, const char* key) const;
+  Finding output_dir() const;
+  Finding disk(int64_t planned_steps) const;
+  Finding memory() const;
+  Finding memory_limit() const;
+};
+
+template <class Row, class SizeOf>
+std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read read,
+                                               typename data::Loader<Row>::Read read_evaluation,
+                                               const SizeOf& size_of, data::LoaderOptions loader,
+                                               bool supervised) {
+  const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how,
+                           const typename data::Loader<Row>::Read& reader) {
+    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
+    found.sizes = measure_rows<Row>(*found.order, reader, size_of);
+    return found;
+  };
+  const uint64_t seed = static_cast<uint64_t>(config.seed);
+  std::optional<Rows> train;
+  list.run("data.train", [&] {
+    train = measure(data::training_sources(config.data, seed), loader, read);
+    const int64_t steps = config.train.max_steps.value_or(
+        train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
+    return describe("data.train", train->sizes, steps);
+  });
+  if (train)
+    list.run("data.duplicates", [&] { return duplicates(*train); });
+  else
+    list.skip("data.duplicates", "data.train cannot be read");
+  std::vector<data::SourceSpec> held_out = data::evaluation_sources(config.data, seed);
+  std::optional<Rows> eval;
+  if (!held_out.empty()) {
+    list.run("data.eval", [&] {
+      eval = measure(std::move(held_out), {}, read_evaluation);
+      return describe("data.eval", eval->sizes, 0);
+    });
+    if (train && eval)
+      list.run("data.overlap", [&] { return overlap(*train, *eval); });
+    else
+      list.skip("data.overlap", "data.train or data.eval cannot be read");
+  }
+  if (train) notices(train->sizes);
+  if (const std::string share = train ? about_held_out(*train->order) : ""; !share.empty())
+    list.add("data.validation_fraction", Finding::warn(share));
+  if (train && config.data.balance.groups())
+    list.run("data.balance", [&] { return balanced(*train); });
+  if (train && options.show > 0) show<Row>(*train, read);
+  if (train)
+    list.run("bos", [&] { return beginnings(*train); });
+  else
+    list.skip("bos", "data.train cannot be read");
+  if (train) {
+    train->longest_prompt =
+        std::max(eval ? eval->sizes.longest_prompt() : 0, train->sizes.longest_prompt());
+    lengths(train->sizes, supervised);
+  } else {
+    list.skip("lengths", "data.train cannot be read");
+    if (supervised) list.skip("labels", "data.train cannot be read");
+  }
+  return train;
+}
+
+template <class Row>
+void RunChecks::show(const Rows& train, const typename data::Loader<Row>::Read& read) {
+  int64_t row = options.show - 1;
+  for (size_t s = 0; s < train.order->sources().size(); ++s) {
+    const data::RowSet& rows = train.order->rows_of(s);
+    if (row >= rows.size()) {
+      row -= rows.size();
+      continue;
+    }
+    data::LoaderState state;
+    const std::optional<Row> found = read({&rows, row}, state);
+    shown = {rows.where(row), found ? shown_paths(*found) : std::vector<ShownPath>()};
+    return;
+  }
+  throw ConfigError(
+      str("--show ", options.show, ": data.train has ", train.order->rows(), " rows"));
+}
+
+}  // namespace temper::checks

@@ -1,0 +1,102 @@
+#include "temper/cli/data/data_tools.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/data/rows/row_texts.h"
+#include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
+
+namespace temper::cli {
+
+void DataInputs::add_to(CLI::App& app) {
+  app.add_option(
+         "IN,--input", inputs,
+         "files, directories or patterns of rows, data set ids (openai/gsm8k:main/test), or "
+         "- for standard input")
+      ->required();
+  app.add_option("--columns", columns,
+                 "names of the rows' fields in the file, as in prompt=question or "
+                 "'{prompt: question}'; rows are written with the names that they have")
+      ->expected(1, 100);
+}
+
+data::RowList DataInputs::open() const {
+  catch_interrupts();
+  std::vector<std::string> sources;
+  InputFlags renames;
+  for (const std::string& input : inputs) sources.push_back(input == "-" ? "/dev/stdin" : input);
+  bool within = false;                         // {prompt: question} may be several words
+  for (const std::string& column : columns) {  // it takes the words behind it
+    within = within || column.starts_with('{');
+    const bool is_source = !within && column.find('=') == std::string::npos;
+    (is_source ? sources : renames.columns).push_back(column);
+    within = within && !column.ends_with('}');
+  }
+  return data::RowList(sources, renames.renamed());
+}
+
+void GroupFlags::add_to(CLI::App& app) {
+  CLI::Option* const by_field =
+      app.add_option("--field", field, "group rows by this field; a path like meta.domain works");
+  app.add_option("--rules", rules,
+                 "group rows by a file (YAML or JSON) of {domain: {keywords: [..], patterns: "
+                 "[..]}}; without it and --field: the six built-in domains")
+      ->excludes(by_field);
+}
+
+void check_figures_apart(const char* tool, bool json, const std::string& output) {
+  check<ConfigError>(!json || output != "-", "data ", tool,
+                     ": --json and the rows cannot both go to standard output");
+}
+
+void check_rows_output(const std::string& output, const data::RowList& rows,
+                       const std::string& flag) {
+  if (output == "-") return;
+  for (const char* ending : {".csv", ".tsv"})
+    check<ConfigError>(
+        !output.ends_with(ending), flag, " ", output,
+        ": expected a name that ends with .jsonl, .jsonl.gz, .jsonl.zst, .json or .parquet");
+  for (const std::string& file : rows.files()) {
+    std::error_code none;
+    check<ConfigError>(!std::filesystem::equivalent(file, output, none), output,
+                       ": is the input, which the output would replace; choose another name");
+  }
+}
+
+std::ostream& beside(const std::string& output) { return output == "-" ? std::cerr : std::cout; }
+
+data::GroupedRows grouped(const data::RowGroups& by, const data::RowList& rows) {
+  data::GroupCounter counter(by);
+  each_row(
+      "grouped", rows.size(), [&](int64_t i) { return by.of(rows.renamed(i), rows.where(i)); },
+      [&](int64_t i, const std::string& name) { counter.add(name, rows.where(i)); });
+  return counter.take();
+}
+
+std::string percent_text(double share) { return format_fixed(100 * share, 1) + " %"; }
+
+size_t columns_of(const std::string& text) {
+  const std::string shown = printable_line(text);
+  return static_cast<size_t>(
+      std::count_if(shown.begin(), shown.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string field_text(const Json& row, const std::string& by, const std::string& where) {
+  const Json* const value = data::find_field(row, by);
+  check<DataError>(value != nullptr, where, ": no `", by, "`, which --by names");
+  return value->is_string() ? value->get<std::string>() : dump_json(*value);
+}
+
+std::string padded(const std::string& text, size_t columns) {
+  return printable_line(text) + std::string(columns - std::min(columns, columns_of(text)), ' ');
+}
+
+std::string right(const std::string& text, size_t columns) {
+  return std::string(columns - std::min(columns, columns_of(text)), ' ') + printable_line(text);
+}
+
+}  // namespace temper::cli

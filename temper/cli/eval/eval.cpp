@@ -1,0 +1,301 @@
+// Sampled completions of a file's prompts, judged by a reward.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "temper/base/error.h"
+#include "temper/base/stopped.h"
+#include "temper/cli/eval/episodes.h"
+#include "temper/cli/eval/eval_outcome.h"
+#include "temper/cli/eval/eval_pairs.h"
+#include "temper/cli/eval/eval_perplexity.h"
+#include "temper/cli/parts/chat_templates.h"
+#include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/work.h"
+#include "temper/metrics/format.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/episodes/live_episode.h"
+#include "temper/rl/rollout/model_reward.h"
+#include "temper/text/unicode.h"
+
+namespace temper::cli {
+namespace {
+
+class Eval : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Samples completions of prompts and judges them: mean reward, pass@1 and pass@k with 95 % "
+        "intervals over the prompts.\n"
+        "example: temper eval --model runs/x/final --input test.jsonl --columns prompt=question "
+        "--reward gsm8k --num-samples 8\n"
+        "With --environment or --tools a completion is a multi-turn episode. Its reward is the sum "
+        "of the environment's and --reward's, and --pass-threshold applies to that sum. Where the "
+        "environment fails, its part is 0, or, with on_failure: drop, the episode is left out. "
+        "Built-in rewards read the whole episode, the "
+        "environment's messages included.\n"
+        "example: temper eval --model runs/x/final --input test.jsonl --environment run.yaml\n"
+        "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
+        "reward model by its scalars, a language model by mean log-probabilities.\n"
+        "example: temper eval --model runs/reward/final --input pairs.jsonl --pairs\n"
+        "With --perplexity the rows are those of SFT, and their supervised tokens are what the "
+        "model is to predict.\n"
+        "example: temper eval --model DIR --input test.jsonl --perplexity");
+    model_.add_to(app, true);
+    add_template_date(app, model_.template_date);
+    input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
+        ->required();
+    input_.add_prompts_as(app);
+    app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
+    app.add_option("--reward-model", reward_.model,
+                   "directory of a reward model to use as the reward")
+        ->excludes("--reward");
+    app.add_flag("--pairs", pairs_,
+                 "accuracy and margin on preference pairs {prompt, chosen, rejected}");
+    CLI::Option* perplexity =
+        app.add_flag("--perplexity", perplexity_.on,
+                     "number of tokens, mean negative log-likelihood and perplexity of SFT rows");
+    perplexity->excludes("--pairs", "--reward", "--reward-model");
+    app.add_option(
+           "--max-length", perplexity_.max_length,
+           "with --perplexity: longer rows are truncated to this many tokens, as data.max_length")
+        ->check(at_least_one())
+        ->needs(perplexity);
+    app.add_option("--train-on", perplexity_.train_on,
+                   "with --perplexity: the tokens that count, as data.train_on")
+        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}))
+        ->needs(perplexity);
+    app.add_option("--reward-command", reward_.command,
+                   "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
+                   "quotes it is split as a shell splits it, but nothing is expanded")
+        ->expected(1, 100)
+        ->excludes("--reward", "--reward-model");
+    app.add_option("--reward-field", reward_.field, "the row's field with the reference answer");
+    app.add_option("--reward-pattern", reward_.pattern, "regular expression of the reward `regex`");
+    app.add_option("--pass-threshold", threshold_,
+                   "a completion passes if its reward is at least this")
+        ->check(any_number());
+    app.add_option("--show", shown_, "number of completions to print")->check(non_negative());
+    app.add_flag("--json", json_, "print one JSON object and nothing else");
+    sampling_.add_to(app);
+    batch_.add_to(app);
+    environment_.add_to(app);
+  }
+
+  int run() override {
+    check_choices();
+    if (pairs_) return rank_pairs(model_, input_, json_);
+    if (perplexity_.on) return print_perplexity(model_, input_, perplexity_, json_);
+    if (environment_.any()) section_ = environment_.section();
+    check<ConfigError>(has_reward() || !environment_.any() || !section_.name.empty() ||
+                           !section_.command.empty() || !section_.openai.command.empty(),
+                       "temper eval: tools alone give no reward; add --reward, --reward-command or "
+                       "--reward-model");
+    if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
+    tokenizer_ = find_tokenizer(model_.model);
+    models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
+    const std::span<const rewards::RewardSection> asked(&reward_, has_reward() ? 1 : 0);
+    rewards::RewardSet rewards(asked, tokenizer_ != nullptr);
+    rl::check_reward_models(asked, tokenizer_.get(),
+                            models::HfConfig::load(model_.model).integer("vocab_size", 0));
+    InputRows input(input_);
+    const std::vector<rewards::Sample> samples = complete(input);
+    check_episodes(samples.size());
+    let_interrupts_end();  // there is nothing to keep while a reward thinks
+    const std::vector<EvalSample> judged = judge(rewards, samples);
+    EvalOutcome outcome = summarize(judged, batch_.num_samples, threshold_);
+    outcome.failures = rewards.failures().all();
+    outcome.episodes = episodes_;
+    if (outcome.failures > 0)
+      std::cerr << "warning: the first completion whose reward failed: "
+                << printable(rewards.first_failure()) << std::endl;
+    if (!rewards.rewarded_failures().empty())
+      std::cerr << "warning: the reward " << rewards.rewarded_failures()
+                << " also gave negative values: the failures, which count 0, raise the mean"
+                << std::endl;
+    if (json_) {
+      std::cout << to_json(outcome).dump() << "\n";
+      return 0;
+    }
+    for (size_t i = 0; i < samples.size() && i < static_cast<size_t>(shown_); ++i)
+      std::cout << "--- reward " << format_brief(judged[i].reward) << ", "
+                << samples[i].completion_tokens.size() << " tokens\n"
+                << printable(samples[i].completion) << "\n";
+    std::cout << "\n" << to_text(outcome);
+    return 0;
+  }
+
+ private:
+  bool has_reward() const {
+    return !reward_.name.empty() || !reward_.command.empty() || reward_.model;
+  }
+
+  // Throws ConfigError for flags that do not go together.
+  void check_choices() const {
+    const bool sampled = !pairs_ && !perplexity_.on;
+    check<ConfigError>(sampled || !environment_.any(),
+                       "temper eval: --environment and --tools are for rows that are sampled, not "
+                       "for --pairs and --perplexity");
+    check<ConfigError>(sampled || model_.named.empty(),
+                       "temper eval: --adapter NAME=DIR is for rows that are sampled; --pairs and "
+                       "--perplexity take one --adapter DIR");
+    check<ConfigError>(!sampled || has_reward() || environment_.any(),
+                       "temper eval: --reward, --reward-command, --reward-model, --environment, "
+                       "--pairs or --perplexity is required; temper list rewards names rewards");
+    environment_.check_no_beams(batch_);
+    const std::string& name = reward_.name;
+    const bool program =
+        name.find(' ') != name.npos || name.ends_with(".py") || name.ends_with(".sh");
+    check<ConfigError>(!program, "--reward: `", name,
+                       "` is no built-in reward; of a program write --reward-command \"",
+                       name.find(' ') != name.npos ? ""
+                       : name.ends_with(".py")     ? "python3 "
+                                                   : "sh ",
+                       name, "\"");
+  }
+
+  // Throws where the episodes say nothing of the model.
+  void check_episodes(size_t count) const {
+    if (!environment_.any()) return;
+    const std::string& file =
+        environment_.environment.empty() ? environment_.tools : environment_.environment;
+    check(failed_ < count, file,
+          ": the environment failed in all episodes (the first failure: ", first_failure_, ")");
+    check<ConfigError>(has_reward() || told_reward_, file,
+                       ": no answer of the environment had a reward; add --reward, "
+                       "--reward-command or --reward-model");
+  }
+
+  std::vector<rewards::Sample> complete(InputRows& input) {
+    const auto model = load(model_);
+    PromptReader reader(model_, tokenizer_, model->vocab_size);
+    const std::vector<data::PromptRow> rows = read_all(input, reader);
+    check<DataError>(!rows.empty(), input_.input, ": no rows");
+    warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
+    const std::vector<int> adapters = adapters_of(model_, rows);
+    std::vector<rewards::Sample> samples;
+    std::vector<int32_t> ends = sampling_.options.stop_token_ids;
+    if (!sampling_.options.ignore_eos)
+      ends.insert(ends.end(), model->eos_token_ids.begin(), model->eos_token_ids.end());
+    rl::Closings closings({&reward_, 1}, tokenizer_.get(), ends);
+    ChatTemplates templates(model_);
+    const auto template_of = [&](size_t index) {
+      data::PromptFormat format;
+      if (!environment_.any()) return rows[index].chat.get();
+      format.chat = templates.of(adapters[index]);
+      return rl::episode_template(format, rows[index]);
+    };
+    const auto add = [&](size_t index, const std::vector<int32_t>& prompt,
+                         std::vector<int32_t> tokens, std::string text, bool stopped) {
+      const data::PromptRow& row = rows[index];
+      std::vector<int32_t> closing;
+      if (stopped) closing = closings.after(tokens, template_of(index));
+      samples.push_back({row.fields, row.where, prompt, std::move(tokens),
+                         tokenizer_ ? tokenizer_->decode(prompt, true) : "", std::move(text),
+                         tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens,
+                         std::move(closing)});
+    };
+    try {
+      if (environment_.any())
+        complete_episodes({*model, model_, section_, sampling_, batch_, tokenizer_, rows, adapters},
+                          add);
+      else
+        sample(*model, rows, sampling_, batch_, tokenizer_, adapters, [&](generate::Completion c) {
+          const size_t index = static_cast<size_t>(c.index);
+          add(index, rows[index].tokens, std::move(c.tokens), std::move(c.text), c.stopped);
+        });
+    } catch (const Interrupted&) {
+      throw Stopped(temper::str("stopped after ", samples.size(), " of ",
+                                static_cast<int64_t>(rows.size()) * batch_.num_samples,
+                                " completions"));
+    }
+    return samples;
+  }
+
+  // An episode in which the environment failed has its reward 0; under on_failure: drop it is not
+  // judged.
+  template <class Add>
+  void complete_episodes(const EpisodeInputs& inputs, const Add& add) {
+    told_reward_ = !section_.name.empty();  // a built-in one
+    double turns = 0;
+    const EpisodeCounts counts =
+        sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
+          int64_t last = -1;
+          for (rl::SampledEpisode& e : episodes) {
+            // An agent that branches has several completions with one reward: the first is judged.
+            if (std::exchange(last, e.episode.sample) == e.episode.sample) continue;
+            told_reward_ = told_reward_ || e.rewarded;
+            const auto sampled = std::ranges::count(e.completion.sampled, true);
+            from_environment_.push_back({e.episode.reward, sampled, e.dropped});
+            dropped_ += e.dropped;
+            failed_ += e.failed;
+            if (!e.dropped) turns += static_cast<double>(e.episode.turns);
+            add(row, e.prompt, std::move(e.completion.tokens), std::move(e.episode.text),
+                e.episode.stopped);
+          }
+        });
+    const double kept = static_cast<double>(std::ssize(from_environment_) - dropped_);
+    episodes_ = {
+        .turns = kept > 0 ? turns / kept : 0, .failures = counts.failures, .dropped = dropped_};
+    first_failure_ = counts.first_failure;
+  }
+
+  std::vector<EvalSample> judge(rewards::RewardSet& rewards,
+                                const std::vector<rewards::Sample>& samples) const {
+    const auto dropped = [&](size_t i) {
+      return !from_environment_.empty() && from_environment_[i].dropped;
+    };
+    std::vector<rewards::Sample> kept;
+    for (size_t i = 0; dropped_ > 0 && i < samples.size(); ++i)
+      if (!dropped(i)) kept.push_back(samples[i]);
+    const std::vector<rewards::RewardResult> judged = rewards.judge(dropped_ > 0 ? kept : samples);
+    std::vector<EvalSample> out(samples.size());
+    for (size_t i = 0, next = 0; i < samples.size(); ++i) {
+      out[i] = {.reward = 0,
+                .tokens = std::ssize(samples[i].completion_tokens),
+                .truncated = samples[i].truncated,
+                .dropped = dropped(i)};
+      if (!out[i].dropped) out[i].reward = judged[next++].reward;
+      if (from_environment_.empty()) continue;
+      out[i].reward += from_environment_[i].reward;
+      out[i].tokens = from_environment_[i].sampled_tokens;
+    }
+    return out;
+  }
+
+  ModelFlags model_;
+  InputFlags input_;
+  SamplingFlags sampling_;
+  BatchFlags batch_;
+  EnvironmentFlags environment_;
+  env::EnvironmentSection section_;  // what its files say
+  PerplexityFlags perplexity_;
+  rewards::RewardSection reward_;
+  double threshold_ = 1;
+  int64_t shown_ = 3;
+  bool json_ = false, pairs_ = false;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  // What the environment says of an episode.
+  struct FromEnvironment {
+    double reward;
+    int64_t sampled_tokens;
+    bool dropped;
+  };
+  std::vector<FromEnvironment> from_environment_;  // by sample; empty: no environment
+  bool told_reward_ = false;
+  size_t failed_ = 0;  // episodes
+  int64_t dropped_ = 0;
+  std::string first_failure_;
+  std::optional<EpisodesOutcome> episodes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> eval_command() { return std::make_unique<Eval>(); }
+
+}  // namespace temper::cli

@@ -1,0 +1,70 @@
+// The parts of a model that an adapter may change, as PEFT names them. For the files of this folder
+// alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "temper/models/adapters/adapter.h"
+
+namespace temper::models {
+
+struct Target {
+  std::string path;  // "model.layers.0.self_attn.q_proj"
+  nn::Linear* layer;
+  bool is_router = false;
+};
+// Every linear layer that may have an adapter, the vocabulary's head last: all but the head of a
+// sequence classifier, which trains whole beside the low-rank matrices.
+std::vector<Target> linear_layers(nn::Module& model);
+
+// A module that an adapter may bring whole: the embeddings, or a head of its own.
+struct WholeModule {
+  std::string path;  // "model.embed_tokens"
+  nn::Parameter* weight;
+  nn::WeightVersions* versions;
+};
+std::vector<WholeModule> whole_modules(nn::Module& model);
+
+// Whether the vocabulary's head reads the embeddings' weight.
+bool is_tied(nn::Module& model);
+
+// Whether it is the vocabulary's head.
+bool is_head(const Target& target);
+
+// The weight of a sequence classifier's head; null in a language model.
+nn::Parameter* score_weight(nn::Module& model);
+// It trains beside an adapter, where there is one.
+void train_score(nn::Module& model);
+
+// Metadata of an adapter's file (BaseFormat).
+inline constexpr const char *kBaseDtype = "base_dtype", *kBaseStorage = "base_storage";
+
+// Freezes the model and gives the targets low-rank matrices without values, of the ranks and scales
+// of `sizes`, one a target, or all of those of the config. Dropout is not that of routers and
+// experts, which drop nothing.
+struct LoraSize {
+  int64_t rank;
+  double scale;
+};
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config,
+            const std::vector<LoraSize>& sizes = {});
+
+std::string last_part(const std::string& path);
+
+// The weights of the modules that `names` select, as in LoraConfig::modules_to_save. Throws
+// ConfigError as add_lora.
+std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names);
+
+// True for the name of a matrix or magnitude of an adapter.
+bool is_of_adapter(const std::string& name);
+
+// LoraConfig::target_modules that mean just these layers: ends of paths where all that end so are
+// among them, and paths.
+std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<Target>& targets);
+
+// The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws
+// ConfigError as add_lora.
+std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names);
+
+}  // namespace temper::models

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/file.h"
+#include "temper/models/adapters/adapter_names.h"
+#include "temper/models/adapters/adapter_patterns.h"
+#include "temper/models/adapters/expert_adapters.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/expert_tensors.h"
+#include "temper/models/files/load.h"
+#include "temper/models/files/tensors.h"
+
+namespace temper::models {
+namespace {
+
+SafetensorsMetadata base_format(nn::Module& model) {
+  SafetensorsMetadata found;
+  model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
+    found[kBaseDtype] = ops::name_of(embedding.weight.format());
+  }});
+  for (const Target& t : linear_layers(model)) {  // mxfp4 is of experts alone
+    const ops::WeightFormat format = t.layer->weight.format();
+    if (!found.contains(kBaseStorage) || format == ops::WeightFormat::kMxFp4)
+      found[kBaseStorage] = ops::name_of(format);
+  }
+  return found;
+}
+
+// "mlp.gate" of "model.layers.0.mlp.gate".
+std::string last_two_parts(const std::string& path) {
+  return path.substr(path.rfind('.', path.rfind('.') - 1) + 1);
+}
+
+// What PEFT's names call the body of the model at the directory. In a multimodal model it is a
+// part, but where transformers' AutoModelForCausalLM makes a model of the text part.
+std::string body_in_files(const std::string& base) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(base + "/config.json", none)) return "model.";
+  const HfConfig config = HfConfig::load(base);
+  const bool text_alone = config.model_type().starts_with("qwen3_5");
+  return config.multimodal() && !text_alone ? "model.language_model." : "model.";
+}
+
+// Beside experts PEFT takes modules of these names for experts, but not parameters.
+bool is_mlp_name(const std::string& name) {
+  return name == "gate_proj" || name == "up_proj" || name == "down_proj";
+}
+
+// A directory's path as it is found from elsewhere, too; a hub's id as it is.
+std::string findable(const std::string& base) {
+  std::error_code none;
+  if (base.empty() || !std::filesystem::is_directory(base, none)) return base;
+  const std::filesystem::path whole = std::filesystem::absolute(base, none);
+  return none ? base : whole.lexically_normal().string();
+}
+
+std::string in_body(const std::string& path, const std::string& body) {
+  constexpr std::string_view kOwn = "model.";
+  return path.starts_with(kOwn) ? body + path.substr(kOwn.size()) : path;
+}
+
+// What an adapter is on, as target_modules and target_parameters name it: by the ends of names
+// where all that end so have one, else by whole paths: other parts of a multimodal model end so,
+// too.
+class TargetNames {
+ public:
+  explicit TargetNames(std::string body) : body_(std::move(body)) {}
+  void add(const std::string& end, const std::string& path, bool adapted) {
+    Ending& ending = endings_[end];
+    ending.all.insert(path);
+    if (adapted) ending.adapted.insert(path);
+  }
+  bool empty() const {
+    return std::all_of(endings_.begin(), endings_.end(),
+                       [](const auto& e) { return e.second.adapted.empty(); });
+  }
+  std::vector<std::string> written() const {
+    std::vector<std::string> out;
+    for (const auto& [end, ending] : endings_)
+      if (ending.adapted.size() == ending.all.size() && body_ == "model.")
+        out.push_back(end);
+      else
+        for (const std::string& path : ending.adapted) out.push_back(in_body(path, body_));
+    return out;
+  }
+
+ private:
+  struct Ending {
+    std::set<std::string> all, adapted;
+  };
+  std::string body_;
+  std::map<std::string, Ending> endings_;
+};
+
+}  // namespace
+
+void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
+                  const std::string& directory, int adapter) {
+  TensorMap tensors;
+  const std::string body = body_in_files(base);
+  TargetNames modules(body), parameters(body);
+  std::vector<SizedLayer> layers;
+  const std::vector<Target> targets = linear_layers(model);
+  const bool no_mlp_modules = has_experts_for_mlps(targets);
+  for (const Target& t : targets) {
+    nn::Lora* lora = t.layer->adapter(adapter);
+    std::string path = t.path, end = last_part(path);
+    if (const auto expert = expert_name(t.path)) {
+      path = expert->prefix + expert->layer;
+      end = parameter_stem(expert->prefix) + expert->layer;
+    } else if (t.is_router || (no_mlp_modules && is_mlp_name(end))) {
+      end = last_two_parts(path) + ".weight";
+      path += ".weight";
+    }
+    TargetNames& names = path == t.path ? modules : parameters;
+    names.add(end, path, lora);
+    if (!lora) continue;
+    layers.push_back({in_body(path, body), {lora->lora_A.weight.whole_shape()[0], lora->scale}});
+    tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
+    tensors[matrix_name(t, "lora_B")] = whole_view(lora->lora_B.weight);
+    if (lora->lora_magnitude_vector)
+      tensors[magnitude_name(t)] = whole_view(lora->lora_magnitude_vector->weight);
+  }
+  join_expert_adapters(tensors);
+  Json whole = Json::array();
+  for (const WholeModule& m : whole_modules(model)) {
+    if (adapter != 0 || !m.versions->replaced()) continue;
+    tensors[whole_name(m)] = whole_view(*m.weight);
+    if (is_tied(model)) tensors[kHeadTensor] = whole_view(*m.weight);
+    whole.push_back(last_part(m.path));
+  }
+  const bool tied = !whole.empty() && is_tied(model);
+  nn::Parameter* score = score_weight(model);
+  if (score) whole.push_back(kScorePath);
+  if (score) tensors[kScoreTensor] = whole_view(*score);
+  TensorMap named;
+  for (auto& [name, view] : tensors)
+    named[kPrefix + in_body(name.substr(kPrefix.size()), body)] = std::move(view);
+  tensors = std::move(named);
+  if (directory.empty()) return write_safetensors("", tensors);
+  std::filesystem::create_directories(directory);
+  write_safetensors(directory + "/adapter_model.safetensors", tensors, base_format(model));
+  const PublicName name = public_name(base);
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
+               {"base_model_name_or_path", findable(name.name)},
+               {"revision", name.revision.empty() ? Json() : Json(name.revision)},
+               {"r", config.rank},
+               {"lora_alpha", config.alpha},
+               {"lora_dropout", config.dropout},
+               {"use_rslora", config.rank_stabilized},
+               {"use_dora", config.dora},
+               {"target_modules", modules.empty() ? Json() : Json(modules.written())},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"modules_to_save", whole.empty() ? Json() : whole}};
+  if (!parameters.empty()) json["target_parameters"] = parameters.written();
+  const LoraConfig sized = with_patterns_of(config, layers);
+  for (const LayerPattern& p : sized.rank_pattern)
+    json["rank_pattern"][p.pattern] = static_cast<int64_t>(p.value);
+  for (const LayerPattern& p : sized.alpha_pattern) json["alpha_pattern"][p.pattern] = p.value;
+  if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
+  write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
+}
+
+}  // namespace temper::models

@@ -1,0 +1,341 @@
+#include "temper/models/files/load.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/io/finite_values.h"
+#include "temper/models/files/bitsandbytes.h"
+#include "temper/models/files/check_weights.h"
+#include "temper/models/files/checkpoint_tensors.h"
+#include "temper/models/files/mxfp4.h"
+#include "temper/models/split.h"
+#include "temper/models/weight_cache.h"
+#include "temper/ops/backend.h"
+
+namespace temper::models {
+namespace {
+namespace fs = std::filesystem;
+
+// Tensors of a checkpoint that no model has as parameters: tables that are computed, and a tied
+// head's second copy.
+bool ignorable(const std::string& name) {
+  return name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < 5; ++i) out += (i ? ", " : "") + names[i];
+  if (names.size() > 5) out += temper::str(" and ", names.size() - 5, " more");
+  return out;
+}
+
+// Throws DataError that names the directory and the tensor.
+void set_named(nn::Parameter& parameter, const TensorView& view, bool as_mxfp4,
+               const std::string& name, const std::string& directory) {
+  try {
+    as_mxfp4 ? set_from_mxfp4(parameter, view) : set_from_view(parameter, view);
+  } catch (const DataError& e) {
+    throw DataError(temper::str(directory, ": `", name, "`: ", e.what()));
+  }
+}
+
+}  // namespace
+
+CheckpointTensors open_checkpoint(const std::string& directory) {
+  CheckpointTensors checkpoint{directory, HfConfig::load(directory), {}, {}};
+  const Family& family = family_of(checkpoint.config);
+  check_quantization(checkpoint.config.json(), directory + "/config.json");
+  checkpoint.tensors = read_weights(directory, &checkpoint.files);
+  check_quantization(checkpoint.tensors, directory);
+  if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
+  return checkpoint;
+}
+
+void set_from_view(nn::Parameter& parameter, const TensorView& view) {
+  if (parameter.is_elsewhere())
+    return parameter.set_value(at::empty(parameter.shape(), at::kFloat));
+  if (view.make) return set_from_view(parameter, view.make());
+  const at::ScalarType kept =
+      parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor value = to_tensor(view, kept);
+  const bool mapped = parameter.device().is_cpu() && !parameter.placement() &&
+                      value.const_data_ptr() == static_cast<const void*>(view.data);
+  parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
+  if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
+}
+
+void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor) {
+  if (parameter.format() == ops::WeightFormat::kNf4)
+    parameter.set_codes(tensor.weight(parameter.device()));
+  else
+    parameter.set_value(ops::read(ops::Weight(tensor.weight())));
+}
+
+void set_from_mxfp4(nn::Parameter& parameter, const TensorView& view) {
+  parameter.set_codes(mxfp4_weight(view, parameter.device()));
+}
+
+void check_mxfp4(const CheckpointTensors& from, const Storage& storage) {
+  check<ConfigError>(storage.blocks != ops::WeightFormat::kMxFp4 || hold_mxfp4(from.tensors),
+                     from.directory, ": holds no weights in MXFP4, which the storage mxfp4 (",
+                     "--storage, model.storage) keeps as they lie; choose nf4, int8 or bfloat16");
+}
+
+std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
+  return temper::str(at::IntArrayRef(found), ", expected ",
+                     at::IntArrayRef(parameter.whole_shape()));
+}
+
+namespace {
+
+// Gives parameters their tensors.
+class Filling {
+ public:
+  Filling(CheckpointTensors& from, const Storage& storage, bool cache)
+      : from_(from), keeps_mxfp4_(storage.blocks == ops::WeightFormat::kMxFp4) {
+    check_mxfp4(from, storage);
+    for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
+    if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
+    // The cache's codes are as native kernels read them.
+    if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
+    cache_.emplace(from.files, ops::code_of(*storage.blocks));
+    cached_ = cache_->read();
+  }
+
+  // Takes the tensor out of the checkpoint. Gives what is wrong with its shape, or "".
+  std::string fill(nn::Parameter& parameter, const std::string& name) {
+    TensorMap& tensors = from_.tensors;
+    if (nf4_.contains(name)) {
+      const Nf4Tensor tensor = take_bitsandbytes(tensors, name, from_.directory);
+      if (tensor.shape != parameter.whole_shape()) return shape_mismatch(tensor.shape, parameter);
+      if (parameter.is_elsewhere())
+        parameter.set_value(at::empty(parameter.shape(), at::kFloat));
+      else
+        set_from_nf4(parameter, tensor);
+      return "";
+    }
+    const TensorView view = std::move(tensors.at(name));
+    tensors.erase(name);
+    if (view.shape != parameter.whole_shape()) return shape_mismatch(view.shape, parameter);
+    const bool as_mxfp4 = keeps_mxfp4_ && is_mxfp4(view) && !parameter.is_elsewhere();
+    if (!as_mxfp4 && !ops::is_quantized(parameter.format())) {
+      set_from_view(parameter, view);
+      return "";
+    }
+    const auto found = cached_.find(name);
+    if (found != cached_.end() && found->second->rows == parameter.shape()[0] &&
+        found->second->width == parameter.shape()[1]) {
+      parameter.set_codes(found->second);
+    } else {
+      set_named(parameter, view, as_mxfp4, name, from_.directory);
+      made_[name] = parameter.stored().quantized;
+    }
+    return "";
+  }
+
+  // After the last one: the next start finds what was quantized here.
+  void keep() {
+    if (!cache_ || made_.empty()) return;
+    made_.merge(cached_);
+    cache_->write(made_);
+  }
+
+ private:
+  CheckpointTensors& from_;
+  bool keeps_mxfp4_;
+  std::set<std::string> nf4_;  // weights that bitsandbytes quantized
+  std::optional<WeightCache> cache_;
+  QuantizedWeights cached_, made_;
+};
+
+}  // namespace
+
+void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string& optional,
+                   const std::function<std::string(nn::Parameter&, const std::string&)>& take,
+                   const std::function<void(nn::Parameter&)>& absent) {
+  TensorMap& weights = from.tensors;
+  std::vector<std::string> missing, wrong, left_over;
+  model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+    std::string of = name;
+    if (!weights.contains(of) && name.starts_with("model."))
+      of = name.substr(6);  // a body saved without its head
+    if (!weights.contains(of) && name == optional) return absent(parameter);
+    if (!weights.contains(of)) return missing.push_back(name);
+    const std::string problem = take(parameter, of);
+    if (!problem.empty()) wrong.push_back(name + " is " + problem);
+  });
+  for (const auto& [name, view] : weights)
+    if (!ignorable(name)) left_over.push_back(name);
+  check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
+                     left_over.empty() ? "" : "; not recognized: ", listed(left_over));
+  check<ConfigError>(wrong.empty(), from.directory, ": wrong shapes: ", listed(wrong),
+                     "; config.json does not belong to these weights");
+  check<ConfigError>(left_over.empty(), from.directory, ": the weights hold tensors that a ",
+                     from.config.model_type(), " does not have: ", listed(left_over));
+}
+
+namespace {
+
+void fill(nn::Module& model, CheckpointTensors& from, Filling& filling, const std::string& optional,
+          const std::function<void(nn::Parameter&)>& absent) {
+  match_tensors(
+      model, from, optional,
+      [&](nn::Parameter& parameter, const std::string& name) {
+        return filling.fill(parameter, name);
+      },
+      absent);
+  filling.keep();
+}
+
+constexpr const char *kTensorKeys = "tensor parallelism (mesh.tensor, roles.tensor)",
+                     *kExpertKey = "mesh.expert";
+
+void check_not_quantized(const std::string& directory, const TensorMap& tensors,
+                         const Storage& storage, const std::string& key) {
+  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
+                         !bitsandbytes_weights(tensors).empty();
+  check<ConfigError>(!quantized, key, ": quantized weights (", directory,
+                     ") are not divided; expected 1, or another model.storage");
+}
+
+// So many ranks that compute the same rows, of which none exists yet.
+class FutureGroup : public dist::Group {
+ public:
+  explicit FutureGroup(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_reduce_sum(at::Tensor&) override { throw RunError("the ranks are not there yet"); }
+  void barrier() override {}
+
+ private:
+  int size_;
+};
+
+void split_model(nn::Module& model, const CheckpointTensors& from, const Storage& storage) {
+  if (!storage.tensor || storage.tensor->size() == 1) return;
+  if (storage.by_expert) {  // a model without experts stays whole
+    split_experts(model, storage.tensor, kExpertKey, from.directory + "/config.json");
+    return;
+  }
+  check_not_quantized(from.directory, from.tensors, storage, kTensorKeys);
+  split(model, family_of(from.config), storage.tensor, kTensorKeys,
+        from.directory + "/config.json");
+}
+
+}  // namespace
+
+void check_divisible(const std::string& directory, const Storage& storage, int ranks,
+                     const std::string& key) {
+  if (ranks == 1) return;
+  const HfConfig config = HfConfig::load(directory);
+  const std::unique_ptr<CausalLM> model = make_model(config);
+  const auto group = std::make_shared<FutureGroup>(ranks);
+  const std::string where = directory + "/config.json";
+  if (storage.by_expert) {
+    const bool any = split_experts(*model, group, key, where);
+    check<ConfigError>(any, key, ": models of type ", config.model_type(), " have no experts (",
+                       where, "); expected 1");
+    return;
+  }
+  check_not_quantized(directory, read_weights(directory), storage, key);
+  split(*model, family_of(config), group, key, where);
+}
+
+std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {
+  std::vector<int32_t> ids;
+  const auto add = [&](const Json& json) {
+    const auto it = json.find("eos_token_id");
+    if (it == json.end()) return;
+    const auto one = [&](const Json& id) {
+      if (id.is_number_integer() &&
+          std::find(ids.begin(), ids.end(), id.get<int32_t>()) == ids.end())
+        ids.push_back(id.get<int32_t>());
+    };
+    if (it->is_array())
+      for (const Json& id : *it) one(id);
+    else
+      one(*it);
+  };
+  const std::string generation = directory + "/generation_config.json";
+  if (fs::exists(generation)) {
+    const Json json = read_json_file(generation, size_t{1} << 20);
+    if (json.is_object()) add(json);
+  }
+  add(config.json());
+  return ids;
+}
+
+StoredWeights check_weights(const std::string& directory, nn::Module& model,
+                            const std::string& optional) {
+  CheckpointTensors checkpoint = open_checkpoint(directory);
+  StoredWeights found;
+  std::vector<std::string> not_finite;
+  for (const auto& [name, view] : checkpoint.tensors) {
+    if (const auto at = find_not_finite(view.make ? view.make() : view))
+      not_finite.push_back(temper::str("`", name, "` (value ", *at, ")"));
+    ++found.tensors;
+    found.bytes += static_cast<int64_t>(view.num_bytes);
+    found.float32 = found.float32 && view.dtype == DType::kFloat32;
+  }
+  check<ConfigError>(not_finite.empty(), directory, ": NaN or infinity in ", listed(not_finite),
+                     ": every loss would be NaN or infinite, too; expected finite weights, for "
+                     "instance those of an earlier checkpoint");
+  std::set<std::string> nf4;
+  for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
+  const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
+    int64_t count = 1;
+    for (const int64_t extent : parameter.whole_shape()) count *= extent;
+    found.parameters += count;
+    const std::vector<int64_t> shape =
+        nf4.contains(name) ? take_bitsandbytes(checkpoint.tensors, name, directory).shape
+                           : checkpoint.tensors.at(name).shape;
+    checkpoint.tensors.erase(name);
+    return shape == parameter.whole_shape() ? "" : shape_mismatch(shape, parameter);
+  };
+  match_tensors(model, checkpoint, optional, compare, [](nn::Parameter&) {});
+  return found;
+}
+
+std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage,
+                                     bool cache) {
+  CheckpointTensors checkpoint = open_checkpoint(directory);
+  std::unique_ptr<CausalLM> model = make_model(checkpoint.config);
+  set_storage(*model, storage);
+  split_model(*model, checkpoint, storage);
+  Filling filling(checkpoint, storage, cache);
+  fill(*model, checkpoint, filling, "", {});
+  model->eos_token_ids = eos_ids(directory, checkpoint.config);
+  model->files = std::move(checkpoint.files);
+  return model;
+}
+
+void check_one_label(const CheckpointTensors& checkpoint) {
+  const auto found = checkpoint.tensors.find(kScoreWeight);
+  if (found == checkpoint.tensors.end() || found->second.shape.size() != 2) return;
+  check<ConfigError>(found->second.shape[0] == 1, checkpoint.directory, ": a classifier of ",
+                     found->second.shape[0], " labels; a reward model or critic has one");
+}
+
+std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, const Storage& storage,
+                                               uint64_t seed) {
+  const std::string score = kScoreWeight;
+  CheckpointTensors checkpoint = open_checkpoint(directory);
+  auto model = std::make_unique<ScalarModel>(make_body(checkpoint.config));
+  set_storage(*model, storage);
+  split_model(*model, checkpoint, storage);
+  check_one_label(checkpoint);
+  Filling filling(checkpoint, storage, true);
+  fill(*model, checkpoint, filling, score, [&](nn::Parameter& parameter) {
+    parameter.set_value(initial_value(parameter, score, seed));
+  });
+  model->files = std::move(checkpoint.files);
+  return model;
+}
+
+}  // namespace temper::models

@@ -1,0 +1,36 @@
+#include "temper/nn/weights/stored_value.h"
+
+#include <ATen/ATen.h>
+
+namespace temper::nn {
+
+void StoredValue::set(const at::Tensor& value) {
+  if (ops::is_quantized(format_))
+    return set_codes(ops::quantize(value, ops::code_of(format_), device_));
+  codes_.reset();
+  const at::ScalarType kept = format_ == ops::WeightFormat::kBFloat16 ? at::kBFloat16
+                              : value.scalar_type() == at::kDouble    ? at::kDouble
+                                                                      : at::kFloat;
+  tensor_ = value.to(device_, kept);
+}
+
+void StoredValue::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
+  format_ = codes->format();
+  codes_ = std::move(codes);
+  tensor_.reset();
+}
+
+ops::Weight StoredValue::weight() const {
+  ops::Weight weight = codes_ ? ops::Weight(codes_) : ops::Weight(tensor_);
+  if (!codes_ && format_ == ops::WeightFormat::kRoundedBFloat16 &&
+      tensor_.scalar_type() == at::kFloat)
+    weight.format = format_;
+  weight.arithmetic = arithmetic_;
+  return weight;
+}
+
+at::Tensor StoredValue::float_value() const {
+  return format_ == ops::WeightFormat::kRoundedBFloat16 ? tensor_ : ops::read(weight());
+}
+
+}  // namespace temper::nn

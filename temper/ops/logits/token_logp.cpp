@@ -1,0 +1,305 @@
+#include "temper/ops/logits/token_logp.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/ops/autograd.h"
+#include "temper/ops/backend.h"
+#include "temper/ops/logits/head_blocks.h"
+
+namespace temper::ops {
+namespace {
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// The first entry of the vocabulary that this rank's weight has.
+int64_t first_entry(const HeadSpec& spec, int64_t columns) {
+  return spec.ranks ? spec.ranks->rank() * columns : 0;
+}
+
+// The kept tokens of a row among the vocabulary's entries [first, first + count).
+std::span<const int32_t> kept_within(const KeptTokens& kept, int64_t row, int64_t first,
+                                     int64_t count) {
+  const auto r = static_cast<size_t>(row);
+  const std::span<const int32_t> all(kept.id.data() + kept.offset[r],
+                                     kept.id.data() + kept.offset[r + 1]);
+  const auto begin = std::lower_bound(all.begin(), all.end(), first),
+             end = std::lower_bound(begin, all.end(), first + count);
+  return {begin, end};
+}
+
+// Rules out what is not kept in a tile x of the rows from `row` and the vocabulary's entries from
+// `first` on.
+void rule_out(const KeptTokens* kept, int64_t row, int64_t first, at::Tensor& x) {
+  if (!kept) return;
+  const int64_t rows = x.size(0), columns = x.size(1);
+  at::Tensor out = at::zeros({rows, columns}, at::kBool);
+  bool* at = out.mutable_data_ptr<bool>();
+  for (int64_t r = 0; r < rows; ++r, at += columns) {
+    const auto i = static_cast<size_t>(row + r);
+    if (kept->offset[i] == kept->offset[i + 1]) continue;
+    std::fill(at, at + columns, true);
+    for (const int32_t id : kept_within(*kept, row + r, first, columns)) at[id - first] = false;
+  }
+  x.masked_fill_(out.to(x.device()), kRuledOut);
+}
+
+void check_kept(const KeptTokens& kept, const std::vector<int64_t>& target, int64_t vocabulary) {
+  check(kept.offset.size() == target.size() + 1 && kept.offset.front() == 0 &&
+            kept.offset.back() == static_cast<int64_t>(kept.id.size()),
+        "token_logp: kept tokens of ", kept.offset.size() - 1, " rows for ", target.size());
+  for (size_t i = 0; i < target.size(); ++i) {
+    const auto begin = kept.id.begin() + kept.offset[i], end = kept.id.begin() + kept.offset[i + 1];
+    if (begin == end) continue;
+    check<DataError>(*begin >= 0 && *(end - 1) < vocabulary && std::is_sorted(begin, end) &&
+                         std::binary_search(begin, end, target[i]),
+                     "the tokens that truncation kept must be ascending ids below ", vocabulary,
+                     " with the sampled token ", target[i], " among them");
+  }
+}
+
+Weight with_values(Weight weight, const at::Tensor& values) {
+  weight.values = values;
+  return weight;
+}
+
+struct LogpKept {
+  HeadSpec spec;
+  Weight weight;      // without its values
+  at::Tensor target;  // [M, targets of a row]; where a row has fewer, the others are -1
+  int64_t columns;    // of the vocabulary on this rank
+  std::shared_ptr<const KeptTokens> kept = nullptr;
+  std::vector<HeadAdapter> adapters = {};  // without their tensors
+  Weight weight_of(const at::Tensor& values) const { return with_values(weight, values); }
+  // Of a call's tensors: hidden, weight, then low and up of each adapter.
+  std::vector<HeadAdapter> adapters_of(at::TensorList tensors) const {
+    std::vector<HeadAdapter> found = adapters;
+    for (size_t i = 0; i < found.size(); ++i) {
+      found[i].low = tensors[2 + 2 * i];
+      found[i].up.values = tensors[3 + 2 * i];
+    }
+    return found;
+  }
+};
+
+// The adapters' parts of a block of the vocabulary.
+std::vector<HeadAdapter> block_of(std::vector<HeadAdapter> adapters, int64_t first) {
+  for (HeadAdapter& a : adapters) a.up = block_of(a.up, first, a.low.size(0));
+  return adapters;
+}
+
+// What rows [row, row + rows) of the batch have of an adapter's rows, counted from `row` on.
+struct AdapterOverlap {
+  size_t adapter = 0;
+  int64_t of_low = 0;  // its first row among the adapter's own
+  HeadAdapter part;
+};
+std::vector<AdapterOverlap> overlaps(const std::vector<HeadAdapter>& adapters, int64_t row,
+                                     int64_t rows) {
+  std::vector<AdapterOverlap> found;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const HeadAdapter& a = adapters[i];
+    const int64_t begin = std::max(row, a.first_row),
+                  end = std::min(row + rows, a.first_row + a.low.size(0));
+    if (begin >= end) continue;
+    const int64_t of_low = begin - a.first_row;
+    found.push_back(
+        {i, of_low, {a.low.narrow(0, of_low, end - begin), a.up, a.scale, begin - row}});
+  }
+  return found;
+}
+std::vector<HeadAdapter> adapter_parts(const std::vector<AdapterOverlap>& overlaps) {
+  std::vector<HeadAdapter> parts;
+  for (const AdapterOverlap& o : overlaps) parts.push_back(o.part);
+  return parts;
+}
+
+struct LogpFunction : Function<LogpFunction> {
+  static variable_list forward(AutogradContext* ctx, LogpKept what, at::TensorList tensors) {
+    const at::Tensor &hidden = tensors[0], &weight = tensors[1];
+    const Backend& backend = backend_of(hidden);
+    const int64_t m = hidden.size(0), vocabulary = weight.size(0);
+    // Where another rank has the target it stays 0.
+    at::Tensor chosen = at::zeros(what.target.sizes(), hidden.options());
+    const at::Tensor& target = what.target;
+    at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
+    const int64_t entry = first_entry(what.spec, vocabulary);
+    const std::vector<HeadAdapter> adapters = what.adapters_of(tensors);
+    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+      const std::vector<HeadAdapter> own = block_of(adapters, first);
+      each_rows(backend, m, [&](int64_t row, int64_t rows) {
+        at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part,
+                                   adapter_parts(overlaps(own, row, rows)));
+        rule_out(what.kept.get(), row, entry + first, x);
+        backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
+        backend.take_entries(x, entry + first, target.narrow(0, row, rows),
+                             chosen.narrow(0, row, rows));
+      });
+    });
+    if (what.spec.ranks) {
+      parts = beside(*what.spec.ranks, parts);
+      what.spec.ranks->all_reduce_sum(chosen);
+    }
+    const SoftmaxSums sums = backend.join_softmax_parts(parts);
+    const at::Tensor logp = chosen.sub_(sums.log_sum_exp.unsqueeze(1)).flatten();
+    variable_list saved = tensors.vec();
+    saved.insert(saved.end(), {sums.log_sum_exp, sums.entropy});
+    ctx->save_for_backward(saved);
+    ctx->set_materialize_grads(false);
+    variable_list constant;
+    if (!what.spec.entropy) constant.push_back(sums.entropy);
+    if (!what.spec.log_sum_exp) constant.push_back(sums.log_sum_exp);
+    ctx->mark_non_differentiable(constant);
+    what.weight.panels.reset();  // not for the backward pass
+    for (HeadAdapter& adapter : what.adapters) adapter.up.panels.reset();
+    keep(ctx, std::move(what));
+    return {logp, sums.entropy, sums.log_sum_exp};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list douts) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &hidden = saved[0], &weight = saved[1];
+    const SoftmaxSums sums{saved[saved.size() - 2], saved.back()};
+    const LogpKept& what = kept<LogpKept>(ctx);
+    const int64_t m = hidden.size(0);
+    const bool many = what.target.size(1) != 1;
+    // By target; and by row, which is what the log-sum-exp gets.
+    const at::Tensor by_target =
+        many && douts[0].defined() ? douts[0].contiguous().view(what.target.sizes()) : at::Tensor();
+    at::Tensor g = by_target.defined()  ? sum_of_row(by_target)
+                   : douts[0].defined() ? douts[0].contiguous()
+                                        : at::zeros({m}, hidden.options());
+    // log Σ exp x = x[target] - logp: its gradient z takes g - z through logp and z to the target.
+    const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
+    if (z.defined()) g = g - z;
+    const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
+    const std::vector<HeadAdapter> adapters = what.adapters_of(saved);
+    at::Tensor dhidden, dweight;
+    if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
+    if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
+    variable_list dadapters;  // low and up of each
+    for (const HeadAdapter& adapter : adapters) {
+      dadapters.push_back(at::zeros_like(adapter.low));
+      dadapters.push_back(at::zeros_like(adapter.up.values));
+    }
+    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+      const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
+      const std::vector<HeadAdapter> own = block_of(adapters, first);
+      each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
+        const at::Tensor in = hidden.narrow(0, row, rows);
+        const std::vector<AdapterOverlap> of_rows = overlaps(own, row, rows);
+        const at::Tensor dx = logits_gradient(
+            what, sums, {in, part, adapter_parts(of_rows), row, first}, {g, h, z, by_target});
+        if (dhidden.defined()) {
+          at::Tensor to = dhidden.narrow(0, row, rows);
+          multiply_transposed(dx, part, to, true, backward_panels);
+        }
+        if (dweight.defined()) {
+          at::Tensor to = dweight.narrow(0, first, part.out());
+          weight_gradient(part, dx, in, to, true);
+        }
+        for (const AdapterOverlap& o : of_rows)
+          adapter_gradients(o.part, dx,
+                            dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
+                            dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
+      });
+    });
+    if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
+    variable_list grads{at::Tensor(), dhidden, dweight};
+    grads.insert(grads.end(), dadapters.begin(), dadapters.end());
+    return grads;
+  }
+
+  // The sum of each row's gradients, by target, in an order that nothing else changes.
+  static at::Tensor sum_of_row(const at::Tensor& by_target) {
+    at::Tensor sum = at::zeros({by_target.size(0)}, by_target.options().dtype(at::kDouble));
+    for (int64_t k = 0; k < by_target.size(1); ++k) sum += by_target.select(1, k);
+    return sum.to(by_target.scalar_type());
+  }
+
+  // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
+  // log-sum-exp; all but the first may be undefined. by_target [M, targets of a row]: what g is
+  // the sum of, where rows have several.
+  struct RowGradients {
+    at::Tensor g, h, z, by_target;
+  };
+  // Some rows of the batch from `row` on, and a block of the vocabulary from `first` on.
+  struct Tile {
+    const at::Tensor& hidden;
+    const Weight& part;
+    const std::vector<HeadAdapter>& adapters;
+    int64_t row, first;
+  };
+  // The gradient of a tile's products, before scale, cap and temperature.
+  static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums, const Tile& tile,
+                                    const RowGradients& d) {
+    const Backend& backend = backend_of(tile.hidden);
+    const int64_t row = tile.row, first = tile.first, rows = tile.hidden.size(0),
+                  entry = first_entry(what.spec, what.columns);
+    const auto own = [&](const at::Tensor& x) {
+      return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
+    };
+    at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapters);
+    const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
+    rule_out(what.kept.get(), row, entry + first, x);
+    const at::Tensor target = own(what.target);
+    // Of several targets none is the one that softmax_gradient knows.
+    const bool many = target.size(1) != 1;
+    backend.softmax_gradient(x, entry + first,
+                             many ? at::full({rows}, -1, target.options()) : target.view({rows}),
+                             {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
+    if (d.by_target.defined()) backend.add_to_entries(x, entry + first, target, own(d.by_target));
+    if (d.z.defined()) backend.add_to_entries(x, entry + first, target, own(d.z).unsqueeze(1));
+    if (what.spec.temperature != 1) x.div_(what.spec.temperature);
+    if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
+    if (what.spec.scale != 1) x.mul_(what.spec.scale);
+    return x;
+  }
+  // Adds a tile's part, from the gradient of its products.
+  static void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
+                                at::Tensor dup) {
+    const at::Tensor scaled = dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
+    multiply_transposed(scaled, adapter.up, dlow, true);
+    weight_gradient(adapter.up, scaled, adapter.low, dup, true);
+  }
+};
+
+}  // namespace
+
+TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                     const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept,
+                     const std::vector<HeadAdapter>& adapters) {
+  const int64_t rows = hidden.dim() == 2 ? hidden.size(0) : 0, count = std::ssize(target),
+                of_row = rows > 0 ? count / rows : 1;
+  check(hidden.dim() == 2 && rows * of_row == count && (of_row > 0 || rows == 0) &&
+            hidden.size(1) == weight.in(),
+        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
+        target.size(), " targets");
+  check(spec.temperature > 0, "token_logp: temperature must be above 0");
+  check_adapters(spec, hidden, weight, adapters);
+  check(of_row == 1 || (!kept && !spec.log_sum_exp),
+        "token_logp: several targets of a row have neither kept tokens nor a log-sum-exp");
+  const int64_t vocabulary = weight.out() * (spec.ranks ? spec.ranks->size() : 1),
+                least = of_row == 1 ? 0 : -1;
+  for (const int64_t t : target)
+    check<DataError>(t >= least && t < vocabulary, "token id ", t,
+                     " is outside the model's vocabulary of ", vocabulary);
+  if (kept) check_kept(*kept, target, vocabulary);
+  LogpKept what{.spec = spec,
+                .weight = with_values(weight, {}),
+                .target = indices(target, hidden).view({rows, of_row}),
+                .columns = weight.out(),
+                .kept = std::move(kept)};
+  variable_list tensors{hidden.contiguous(), weight.values};
+  for (const HeadAdapter& a : adapters) {
+    tensors.insert(tensors.end(), {a.low, a.up.values});
+    what.adapters.push_back({{}, with_values(a.up, {}), a.scale, a.first_row});
+  }
+  variable_list out = LogpFunction::apply(std::move(what), at::TensorList(tensors));
+  return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,258 @@
+// Attention's backward pass. Included once for each SIMD target.
+#if defined(TEMPER_ATTENTION_BACKWARD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_ATTENTION_BACKWARD_INL_H
+#undef TEMPER_ATTENTION_BACKWARD_INL_H
+#else
+#define TEMPER_ATTENTION_BACKWARD_INL_H
+#endif
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "temper/ops/native/kernels/attention/attention_forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+// c[m, n] (+)= a[m, depth] b, b in panels of [depth][kPanel].
+inline void small_product(int64_t m, int64_t n, int64_t depth, const float* a, int64_t a_row,
+                          int64_t a_k, const float* b, int64_t panel_stride, float* c, int64_t ldc,
+                          bool accumulate) {
+  for (int64_t i = 0; i < m; i += kTileRows)
+    tile_row(static_cast<int>(std::min<int64_t>(kTileRows, m - i)), n, depth, a + i * a_row, a_row,
+             a_k, b, panel_stride, c + i * ldc, ldc, accumulate);
+}
+
+// The gradient of one tree and one query head. One thread computes it: every sum has one order. It
+// meets blocks of queries with pages of keys, and keeps no more than one such block of scores.
+// A token's dK and dV are one chain of multiply-adds over the tree's queries that see it, in their
+// order, however many positions a page holds.
+class TreeGradient {
+ public:
+  struct Arrays {
+    const float *q, *out, *lse, *dout;
+    float* dq;
+  };
+  // A page packed for the backward pass: keys and values as columns, keys as rows.
+  static int64_t page_floats(int64_t dim) { return 2 * column_values(dim) + row_values(dim); }
+  // Scratch of a thread, for trees of at most `pages` pages.
+  static int64_t scratch_floats(int64_t dim, int64_t pages) {
+    return 2 * kQueries * kPage + 2 * kQueries * padded(dim) + kQueries + 2 * pages * kPage * dim;
+  }
+
+  TreeGradient(const AttentionShape& shape, const ForestView& forest, const ForestPages& pages,
+               const Arrays& arrays, float* scratch)
+      : shape_(shape), forest_(forest), pages_(pages), a_(arrays) {
+    const int64_t width = padded(shape.head_dim);
+    probability_ = scratch;
+    dscore_ = probability_ + kQueries * kPage;
+    q_rows_ = dscore_ + kQueries * kPage;
+    dout_rows_ = q_rows_ + kQueries * width;
+    delta_ = dout_rows_ + kQueries * width;
+    sums_ = delta_ + kQueries;
+  }
+
+  // `packed`: the forest's pages of the head's keys and values.
+  void run(int64_t root, int64_t head, const float* packed) {
+    head_ = head;
+    first_page_ = pages_.begin(root);
+    const int64_t end = forest_.subtree_end[root];
+    num_pages_ = pages_.begin(end) - first_page_;
+    std::fill(sums_, sums_ + 2 * num_pages_ * kPage * shape_.head_dim, 0.0f);
+    for (int64_t s = root; s < end; ++s) {
+      pages_.path(s, path_);
+      give_back(s);
+      take_over(s);
+      const int64_t start = forest_.segment_start[s], length = forest_.segment_start[s + 1] - start;
+      for (int64_t i = 0; i < length; i += kQueries)
+        queries(start + i, std::min(kQueries, length - i), pages_.first_position(s) + i, packed);
+    }
+    give_back(end);
+  }
+
+  // Adds the sums of the last run to dk and dv, the rows of its kv head.
+  void add_to(int64_t root, float* dk, float* dv) const {
+    const int64_t dim = shape_.head_dim, row = shape_.num_kv_heads * dim;
+    for (int64_t s = root; s < forest_.subtree_end[root]; ++s)
+      for (int64_t t = forest_.segment_start[s]; t < forest_.segment_start[s + 1]; ++t) {
+        const float* from = sums_ + pages_.slot(s, t - forest_.segment_start[s], first_page_) * dim;
+        const float* from_v = from + num_pages_ * kPage * dim;  // as value_sums
+        float *to_k = dk + t * row, *to_v = dv + t * row;
+        for (int64_t d = 0; d < dim; ++d) to_k[d] += from[d];
+        for (int64_t d = 0; d < dim; ++d) to_v[d] += from_v[d];
+      }
+  }
+
+ private:
+  static constexpr int64_t kQueries = 4 * 12;
+
+  float* key_sums(int64_t page) const {
+    return sums_ + (page - first_page_) * kPage * shape_.head_dim;
+  }
+  float* value_sums(int64_t page) const { return key_sums(page + num_pages_); }
+
+  // A segment's first page may begin with tokens of its ancestors. While the segment and its
+  // descendants are at work, it holds their sums: taken over from the parent's last page, and given
+  // back to it.
+  void take_over(int64_t segment) {
+    if (pages_.first_position(segment) % kPage == 0) return;
+    copy_sums(segment, pages_.end(forest_.parent[segment]) - 1, pages_.begin(segment));
+    open_.push_back(segment);
+  }
+  // Those whose descendants end before `segment`.
+  void give_back(int64_t segment) {
+    for (; !open_.empty() && forest_.subtree_end[open_.back()] <= segment; open_.pop_back())
+      copy_sums(open_.back(), pages_.begin(open_.back()),
+                pages_.end(forest_.parent[open_.back()]) - 1);
+  }
+  void copy_sums(int64_t segment, int64_t from, int64_t to) const {
+    const int64_t count = pages_.first_position(segment) % kPage * shape_.head_dim;
+    std::copy_n(key_sums(from), count, key_sums(to));
+    std::copy_n(value_sums(from), count, value_sums(to));
+  }
+
+  // `count` queries from `token` on, the first at `position`.
+  void queries(int64_t token, int64_t count, int64_t position, const float* packed) {
+    const int64_t dim = shape_.head_dim, row = shape_.num_heads * dim;
+    const int64_t at = token * row + head_ * dim, end = position + count;
+    const float *q = a_.q + at, *dout = a_.dout + at, *out = a_.out + at;
+    float* dq = a_.dq + at;
+    for (int64_t i = 0; i < count; ++i) {
+      write_row(q_rows_, count, i, dim, q + i * row);
+      write_row(dout_rows_, count, i, dim, dout + i * row);
+      delta_[i] = sum16<float>(0, dim, [&](int64_t d, float sum) {
+        return std::fma(dout[i * row + d], out[i * row + d], sum);
+      });
+      std::fill(dq + i * row, dq + i * row + dim, 0.0f);
+    }
+    const int64_t oldest =
+        shape_.window > 0 ? std::max<int64_t>(0, position - shape_.window + 1) : 0;
+    for (int64_t p = oldest / kPage; p < pages_of(end); ++p) {
+      const int64_t index = path_[static_cast<size_t>(p)], keys = std::min(kPage, end - p * kPage);
+      const float* key_columns = packed + index * page_floats(dim);
+      const float* value_columns = key_columns + column_values(dim);
+      const float* key_rows = value_columns + column_values(dim);
+      small_product(count, kPage, dim, q, row, 1, key_columns, 0, probability_, kPage, false);
+      small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t last = position + i;
+        const int64_t first = shape_.window > 0 ? last - shape_.window + 1 : 0;
+        softmax_row(a_.lse[(token + i) * shape_.num_heads + head_], delta_[i],
+                    static_cast<int32_t>(std::clamp<int64_t>(first - p * kPage, 0, kPage)),
+                    static_cast<int32_t>(std::clamp<int64_t>(last + 1 - p * kPage, 0, kPage)),
+                    probability_ + i * kPage, dscore_ + i * kPage);
+      }
+      // dV += Pᵀ dO, dK += dSᵀ Q, dQ += dS K.
+      small_product(keys, dim, count, probability_, 1, kPage, dout_rows_, count * kPanel,
+                    value_sums(index), dim, true);
+      small_product(keys, dim, count, dscore_, 1, kPage, q_rows_, count * kPanel, key_sums(index),
+                    dim, true);
+      small_product(count, dim, keys, dscore_, kPage, 1, key_rows, kPage * kPanel, dq, row, true);
+    }
+  }
+
+  // In a page a row sees the slots [lo, hi): there scores become probabilities, and dP becomes dS =
+  // P (dP - Σ_d dO O) with the derivatives of soft cap and scale; elsewhere both become 0. Whole
+  // pages, because loops of known length are vectors throughout.
+  void softmax_row(float lse, float delta, int32_t lo, int32_t hi, float* HWY_RESTRICT p,
+                   float* HWY_RESTRICT ds) const {
+    const float scale = static_cast<float>(shape_.scale), cap = static_cast<float>(shape_.soft_cap);
+    const auto set = [=](int32_t j, float probability, float slope) HWY_ATTR {
+      const bool seen = j >= lo && j < hi;
+      ds[j] = seen ? probability * (ds[j] - delta) * slope : 0.0f;
+      p[j] = seen ? probability : 0.0f;
+    };
+    if (cap > 0) {
+      for (int32_t j = 0; j < kPage; ++j) {
+        const float bent = tanh_of(p[j] * scale / cap);
+        set(j, exp_of(cap * bent - lse), (1.0f - bent * bent) * scale);
+      }
+    } else {
+      for (int32_t j = 0; j < kPage; ++j) set(j, exp_of(p[j] * scale - lse), scale);
+    }
+  }
+
+  const AttentionShape& shape_;
+  const ForestView& forest_;
+  const ForestPages& pages_;
+  const Arrays& a_;
+  int64_t head_ = 0, first_page_ = 0, num_pages_ = 0;
+  std::vector<int64_t> path_;     // pages of the segment at hand
+  std::vector<int64_t> open_;     // segments that hold sums of their ancestors
+  float *probability_, *dscore_;  // [kQueries][kPage]
+  float *q_rows_, *dout_rows_;    // panels of [count][kPanel]
+  float* delta_;                  // [kQueries]
+  float* sums_;                   // dK, then dV, of the tree's pages: [pages][kPage][D]
+};
+
+void AttentionBackward(const AttentionShape& shape, const ForestView& forest, const float* q,
+                       const float* k, const float* v, const float* out, const float* lse,
+                       const float* dout, float* dq, float* dk, float* dv) {
+  const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim,
+                group = shape.num_heads / kv_heads;
+  const size_t kv_bytes = static_cast<size_t>(forest.num_tokens * kv_heads * dim) * sizeof(float);
+  std::memset(dk, 0, kv_bytes);
+  std::memset(dv, 0, kv_bytes);
+  const ForestPages pages(forest);
+  std::vector<int64_t> roots;
+  int64_t largest = 0;
+  for (int64_t s = 0; s < forest.num_segments; s = forest.subtree_end[s]) {
+    roots.push_back(s);
+    largest = std::max(largest, pages.begin(forest.subtree_end[s]) - pages.begin(s));
+  }
+  const int64_t page_size = TreeGradient::page_floats(dim), head_size = pages.count() * page_size,
+                per_thread = TreeGradient::scratch_floats(dim, largest);
+  const int64_t at_once = heads_at_once(shape, head_size);
+  const Floats storage = allocate(at_once * head_size),
+               scratch = allocate(omp_get_max_threads() * per_thread);
+  const TreeGradient::Arrays arrays{q, out, lse, dout, dq};
+  // Heads that share keys add to the same dk and dv, each when it is its turn. Units are begun in
+  // ascending order, so whoever has its turn before a waiting one is at work.
+  const int64_t batches = (kv_heads + at_once - 1) / at_once;
+  std::vector<std::atomic<int64_t>> next(static_cast<size_t>(batches)),
+      turn(roots.size() * static_cast<size_t>(kv_heads));
+#pragma omp parallel
+  {
+    TreeGradient gradient(shape, forest, pages, arrays,
+                          scratch.get() + omp_get_thread_num() * per_thread);
+    for (int64_t batch = 0; batch < batches; ++batch) {
+      const int64_t first = batch * at_once, heads = std::min(at_once, kv_heads - first);
+#pragma omp for collapse(2) schedule(static)
+      for (int64_t g = 0; g < heads; ++g)
+        for (int64_t p = 0; p < pages.count(); ++p) {
+          float* key_columns = storage.get() + g * head_size + p * page_size;
+          float* value_columns = key_columns + column_values(dim);
+          float* key_rows = value_columns + column_values(dim);
+          int64_t token[kPage];
+          const int64_t count = pages.tokens(p, token);
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t at = (token[i] * kv_heads + first + g) * dim;
+            write_column(key_columns, i, dim, k + at);
+            write_column(value_columns, i, dim, v + at);
+            write_row(key_rows, kPage, i, dim, k + at);
+          }
+        }
+      const int64_t units = static_cast<int64_t>(roots.size()) * heads * group;
+      for (int64_t unit; (unit = next[static_cast<size_t>(batch)]++) < units;) {
+        const int64_t root = unit / (heads * group), g = unit / group % heads, h = unit % group;
+        const int64_t segment = roots[static_cast<size_t>(root)];
+        gradient.run(segment, (first + g) * group + h, storage.get() + g * head_size);
+        std::atomic<int64_t>& at = turn[static_cast<size_t>(root * kv_heads + first + g)];
+        for (int64_t now = at; now != h; now = at) at.wait(now);
+        gradient.add_to(segment, dk + (first + g) * dim, dv + (first + g) * dim);
+        at = h + 1;
+        at.notify_all();
+      }
+#pragma omp barrier
+    }
+  }
+}
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

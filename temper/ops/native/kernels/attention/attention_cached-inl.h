@@ -1,0 +1,174 @@
+// Attention over the sampler's pages. Included once for each SIMD target.
+#if defined(TEMPER_ATTENTION_CACHED_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_ATTENTION_CACHED_INL_H
+#undef TEMPER_ATTENTION_CACHED_INL_H
+#else
+#define TEMPER_ATTENTION_CACHED_INL_H
+#endif
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "temper/ops/native/kernels/attention/attention_forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+int64_t PageTokens() { return kPage; }
+int64_t PageBytes(const AttentionShape& shape) {
+  return shape.num_kv_heads * head_values(shape.head_dim) * bytes_of(shape.cache_dtype);
+}
+
+template <class B>
+void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
+                    const float* k, const float* v) {
+  const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
+#pragma omp parallel for collapse(2) schedule(static) if (num_tokens * kv_heads * dim > 8192)
+  for (int64_t i = 0; i < num_tokens; ++i)
+    for (int64_t g = 0; g < kv_heads; ++g) {
+      B* page = static_cast<B*>(rows[i].pages[rows[i].position / kPage]) + g * head_values(dim);
+      const int64_t slot = rows[i].position % kPage, at = (i * kv_heads + g) * dim;
+      write_column(page, slot, dim, k + at);
+      write_row(page + column_values(dim), kPage, slot, dim, v + at);
+    }
+}
+
+// Consecutive positions of one sequence: they share tiles.
+struct CachedRun {
+  int64_t begin, end;  // rows of the batch
+};
+inline std::vector<CachedRun> runs_of(int64_t num_tokens, const CachedQuery* rows) {
+  std::vector<CachedRun> runs;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    const bool follows = i > 0 && rows[i].pages == rows[i - 1].pages &&
+                         rows[i].position == rows[i - 1].position + 1 &&
+                         i - runs.back().begin < kChunk;
+    if (!follows) runs.push_back({i, i});
+    runs.back().end = i + 1;
+  }
+  return runs;
+}
+
+// Runs [begin, end) whose sequences begin with the same pages.
+struct RunFamily {
+  size_t begin, end;
+  int64_t shared;  // pages
+};
+// Neighbours that share as many pages as the first two of them and, together, fill at most
+// `most_rows` rows of a tile: the samples of one prompt.
+inline std::vector<RunFamily> families_of(const AttentionShape& shape,
+                                          const std::vector<CachedRun>& runs,
+                                          const CachedQuery* rows, int64_t most_rows) {
+  // Pages that both have, of those that their first queries see whole.
+  const auto common = [&](const CachedRun& a, const CachedRun& b) {
+    if (shape.window > 0) return int64_t{0};
+    const CachedQuery &one = rows[a.begin], &other = rows[b.begin];
+    const int64_t most = (std::min(one.position, other.position) + 1) / kPage;
+    int64_t n = 0;
+    while (n < most && one.pages[n] == other.pages[n]) ++n;
+    return n;
+  };
+  std::vector<RunFamily> families;
+  int64_t taken = 0;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const int64_t count = runs[r].end - runs[r].begin;
+    bool joins = false;
+    if (r > 0 && taken + count <= most_rows) {
+      RunFamily& family = families.back();
+      const int64_t with_first = common(runs[family.begin], runs[r]);
+      joins = with_first > 0 && (family.end - family.begin == 1 || with_first >= family.shared);
+      if (joins && family.end - family.begin == 1) family.shared = with_first;
+    }
+    if (!joins) families.push_back({r, r, 0}), taken = 0;
+    families.back().end = r + 1;
+    taken += count;
+  }
+  return families;
+}
+
+// The blocks of one family and kv head: what a thread attends to at once.
+template <class B>
+struct CachedWork {
+  std::vector<std::vector<const B*>> tables = std::vector<std::vector<const B*>>(kTileRows);
+  std::vector<QueryBlock<B>> blocks;
+  int64_t shared = 0;  // pages
+
+  // Always true for a family; a single run may be a chunk of a prompt.
+  bool one_tile() const {
+    return blocks.size() > 1 || blocks[0].count * blocks[0].heads <= kTileRows;
+  }
+};
+
+template <class B>
+void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
+                             const CachedQuery* rows, const float* q, float* out, float* lse) {
+  const std::vector<CachedRun> runs = runs_of(num_tokens, rows);
+  const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
+  const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
+  int64_t longest = 0;
+  for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].position + 1);
+  const int64_t per_thread = scratch_floats(shape.head_dim, longest);
+  const Floats scratch = allocate(omp_get_max_threads() * per_thread);
+
+  const int64_t items = static_cast<int64_t>(families.size()) * kv_heads;
+  const auto prepare = [&](int64_t item, CachedWork<B>& work) {
+    work.blocks.clear();
+    if (item >= items) return;
+    const RunFamily& family = families[static_cast<size_t>(item / kv_heads)];
+    const int64_t g = item % kv_heads;
+    work.shared = family.shared;
+    for (size_t r = family.begin; r < family.end; ++r) {
+      const int64_t token = runs[r].begin, count = runs[r].end - token,
+                    position = rows[token].position;
+      std::vector<const B*>& table = work.tables[work.blocks.size()];
+      table.resize(static_cast<size_t>(pages_of(position + count)));
+      for (size_t p = 0; p < table.size(); ++p)
+        table[p] = static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
+      work.blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, lse));
+      work.blocks.back().pages = table.data();
+    }
+  };
+  // Threads take what to do one item ahead, so that its pages can be fetched ahead. Each has a
+  // first item of its own: few items are spread over all threads.
+  std::atomic<int64_t> taken{0};
+#pragma omp parallel
+  {
+    float* own = scratch.get() + omp_get_thread_num() * per_thread;
+    CachedWork<B> both[2], *work = &both[0], *next = &both[1];
+    ReadAhead<B> ahead;
+    const int64_t firsts = omp_get_num_threads();
+    prepare(omp_get_thread_num(), *work);
+    for (; !work->blocks.empty(); std::swap(work, next)) {
+      prepare(firsts + taken++, *next);
+      if (work->one_tile()) {
+        ahead.start(shape.head_dim);
+        add_reads<B>(shape, work->blocks, work->shared, ahead);
+        if (!next->blocks.empty()) add_reads<B>(shape, next->blocks, next->shared, ahead);
+        attend<B>(shape, work->blocks, work->shared, own, &ahead);
+      } else {
+        attend_all(shape, work->blocks[0], own);
+      }
+    }
+  }
+}
+
+void WritePages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
+                const float* k, const float* v) {
+  with_cached_type(shape.cache_dtype, [&](auto type) {
+    write_pages_of<decltype(type)>(shape, num_tokens, rows, k, v);
+  });
+}
+
+void AttentionCached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
+                     const float* q, float* out, float* lse) {
+  with_cached_type(shape.cache_dtype, [&](auto type) {
+    attention_over_pages_of<decltype(type)>(shape, num_tokens, rows, q, out, lse);
+  });
+}
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,78 @@
+// Attention over a token forest (temper/ops/forest.h), and over pages of cached keys and values.
+//
+// The result of one query token at absolute position p, head h, over the keys j = lo..p of its path
+// (lo = 0, or p - window + 1), is defined without reference to anything else in the batch:
+//   s_j  = Σ_d q[d] k_j[d]       one chain of fused multiply-adds, d ascending; times scale;
+//                                soft-capped: cap tanh(s / cap)
+//   e_j  = exp(s_j - max_j s_j)
+//   l    = Σ_j e_j               sixteen partial sums by (j mod 16), each ascending, joined by a
+//                                fixed tree
+//   o[d] = (Σ_j e_j v_j[d]) / l  one chain, j ascending
+//   lse  = max + log l
+// So packing, chunking, caching, prefix sharing and threads change no bit. Scores of one query row
+// at a time are kept, never [N, N].
+#pragma once
+
+#include <cstdint>
+
+#include "temper/ops/native/kernels/attention/cache_dtype.h"
+
+namespace temper::kernels {
+
+struct AttentionShape {
+  int64_t num_heads, num_kv_heads, head_dim;
+  double scale;
+  double soft_cap = 0;  // 0: none
+  int64_t window = 0;   // keys with position > p - window; 0: all
+  // Type of the pages of write_pages and attention_cached. The others take k and v as they are.
+  CacheDtype cache_dtype = CacheDtype::kFloat32;
+};
+
+// The forest's arrays, as in temper::Forest.
+struct ForestView {
+  int64_t num_tokens, num_segments;
+  const int64_t* segment_start;
+  const int64_t* parent;
+  const int64_t* subtree_end;
+};
+
+// q, out [N, num_heads, head_dim]; k, v [N, num_kv_heads, head_dim]; lse [N, num_heads] (may be
+// null). Roots start at position 0. T: float, or double (plain loops).
+template <class T>
+void attention(const AttentionShape& shape, const ForestView& forest, const T* q, const T* k,
+               const T* v, T* out, T* lse);
+
+// dq, dk, dv are overwritten. The same for any number of threads.
+template <class T>
+void attention_backward(const AttentionShape& shape, const ForestView& forest, const T* q,
+                        const T* k, const T* v, const T* out, const T* lse, const T* dout, T* dq,
+                        T* dk, T* dv);
+
+// Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
+// sequence, aligned to absolute position: for each kv head the keys [head_dim, page_tokens()], then
+// the values in panels, page_bytes() bytes of AttentionShape::cache_dtype in all.
+int64_t page_tokens();
+int64_t page_bytes(const AttentionShape& shape);
+
+// One row of the batch whose keys are in pages.
+struct CachedQuery {
+  void* const* pages;  // pages of the row's sequence, in order of position
+  int64_t position;
+};
+
+// Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page. They have been
+// rounded to the pages' type (round_to): other values would be truncated.
+void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
+                 const float* k, const float* v);
+
+// q, out [N, num_heads, head_dim]; lse [N, num_heads] (may be null); every key up to each row's own
+// position is in its pages.
+void attention_cached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
+                      const float* q, float* out, float* lse = nullptr);
+
+// Takes one more score of each head's softmax in, whose key has no value: out [N, num_heads,
+// head_dim] times 1 / (1 + exp(sink - lse)), in double, rounded once; lse becomes that of all.
+template <class T>
+void join_sinks(const AttentionShape& shape, int64_t num_tokens, const T* sinks, T* out, T* lse);
+
+}  // namespace temper::kernels

@@ -1,0 +1,198 @@
+// Right-hand sides of matrix products, once per SIMD target. One is asked for blocks:
+//     block(j, width, k0, depth): columns [j, j + width) of k0 to k0 + depth, as panels of kPanel
+// columns: {where the first panel's block begins, how far apart the panels are}.
+// No include guard in the usual form: foreach_target.h includes it once for each target.
+#if defined(TEMPER_RIGHT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_RIGHT_INL_H
+#undef TEMPER_RIGHT_INL_H
+#else
+#define TEMPER_RIGHT_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "temper/ops/native/kernels/codes-inl.h"
+#include "temper/ops/native/kernels/quantized.h"
+#include "temper/ops/native/kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+template <class B>
+struct RightBlock {
+  const B* data;
+  int64_t panel_stride;
+};
+
+// Panels that lie in memory as the tile reads them.
+template <class B>
+struct PackedRight {
+  static constexpr bool kUnpacks = false;
+  const B* panels;
+  int64_t panel_stride;
+
+  RightBlock<B> block(int64_t j, int64_t, int64_t k0, int64_t) const {
+    return {panels + j / kPanel * panel_stride + k0 * kPanel, panel_stride};
+  }
+};
+
+// to[i * to_stride + j] = from[i + j * stride] for i < 4 and j < 4.
+inline void transpose_four(const float* from, int64_t stride, float* to,
+                           int64_t to_stride = kPanel) {
+#if TEMPER_HAS_FMA
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + stride),
+             c = hn::LoadU(d, from + 2 * stride), e = hn::LoadU(d, from + 3 * stride);
+  const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
+  const auto ac_high = hn::InterleaveUpper(d, a, c), be_high = hn::InterleaveUpper(d, b, e);
+  hn::StoreU(hn::InterleaveLower(d, ac, be), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + to_stride);
+  hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * to_stride);
+  hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * to_stride);
+#else
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) to[i * to_stride + j] = from[i + j * stride];
+#endif
+}
+
+// to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth. i0 is a multiple of four, and
+// so is the depth unless it ends with the width.
+template <int kBits>
+void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth, float* to) {
+  constexpr int kBytes = kIndexBytes<kBits>;
+  const uint8_t* codes = w.codes + panel * w.width * kBytes;
+#if TEMPER_HAS_FMA
+  codes += i0 * kBytes;
+  const D d;
+  const CodeValues<kBits> values(w.code);
+  constexpr int kPart = CodeValues<kBits>::kPartVectors;
+#endif
+  for (int64_t i = 0; i < depth;) {
+    const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
+    const float* scales = w.scales + (panel * (w.width / w.group) + group) * kPanel;
+#if TEMPER_HAS_FMA
+    hn::Vec<D> scale[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
+    for (; in_fours(w.group) && i < end; i += 4, codes += 4 * kBytes) {
+      values.template four<0>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+        for (int v = 0; v < kPart; ++v)
+          hn::StoreU(hn::Mul(x[v], scale[v]), d, to + (i + j) * kPanel + v * kLanes);
+      });
+      if constexpr (kPart < kPanelVectors)
+        values.template four<1>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+          for (int v = 0; v < kPart; ++v)
+            hn::StoreU(hn::Mul(x[v], scale[v + kPart]), d,
+                       to + (i + j) * kPanel + (v + kPart) * kLanes);
+        });
+    }
+    for (; i < end; ++i, codes += kBytes)
+      values.at(d, codes, [&](int v, hn::Vec<D> value) HWY_ATTR {
+        hn::StoreU(hn::Mul(value, scale[v]), d, to + i * kPanel + v * kLanes);
+      });
+#else
+    for (; i < end; ++i) {
+      for (int r = 0; r < kPanel; ++r) {
+        const int64_t of = i0 + i;
+        float value;
+        if constexpr (kBits == 4) {
+          const uint8_t both = codes[four_bits_place(kPanel, w.group, of, r % kHalfPanel)];
+          value = four_bit_values(w.code)[r < kHalfPanel ? both & 15 : both >> 4];
+        } else {
+          value = static_cast<float>(static_cast<int8_t>(codes[of * kPanel + r]));
+        }
+        to[i * kPanel + r] = value * scales[r];
+      }
+    }
+#endif
+  }
+}
+
+// Wᵀ: k runs along W's width, columns are its rows.
+template <int kBits>
+struct RowCodes {
+  static constexpr bool kUnpacks = true;
+  const QuantizedMatrix& w;
+  int64_t first_panel;
+  float* scratch;
+
+  RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
+    for (int64_t p = 0; p * kPanel < width; ++p)
+      unpack_panel<kBits>(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
+    return {scratch, depth * kPanel};
+  }
+
+  // The whole product of few rows, without unpacking; false where that is not for them.
+  bool multiply_few([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t columns,
+                    [[maybe_unused]] MatrixView<float> a, [[maybe_unused]] float* c,
+                    [[maybe_unused]] int64_t ldc, [[maybe_unused]] bool accumulate) const {
+#if TEMPER_HAS_FMA
+    if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
+    code_rows<kBits>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
+                     accumulate);
+    return true;
+#else
+    return false;
+#endif
+  }
+};
+
+// W: k runs along its rows (k0 is a multiple of kPanel), columns are indices along its width.
+template <int kBits>
+struct ColumnCodes {
+  static constexpr bool kUnpacks = true;
+  const QuantizedMatrix& w;
+  int64_t first;
+  float* scratch;
+
+  bool multiply_few(int64_t, int64_t, MatrixView<float>, float*, int64_t, bool) const {
+    return false;
+  }
+
+  RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
+    alignas(64) float square[kPanel * kPanel];  // [index][row], then turned
+    for (int64_t p = 0; p * kPanel < width; ++p) {
+      const int64_t i0 = first + j + p * kPanel, indices = std::min<int64_t>(kPanel, w.width - i0);
+      float* panel = scratch + p * depth * kPanel;
+      if (indices < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
+      for (int64_t r0 = 0; r0 < depth; r0 += kPanel) {
+        unpack_panel<kBits>(w, (k0 + r0) / kPanel, i0, indices, square);
+        const int64_t rows = std::min<int64_t>(kPanel, depth - r0);
+        turn(square, rows, indices, panel + r0 * kPanel);
+      }
+    }
+    return {scratch, depth * kPanel};
+  }
+
+ private:
+  // to[r * kPanel + i] = square[i * kPanel + r].
+  static void turn(const float* square, int64_t rows, int64_t indices, float* to) {
+    int64_t i = 0;
+    for (; i + 4 <= indices && rows == kPanel; i += 4)
+      for (int64_t r = 0; r < kPanel; r += 4)
+        transpose_four(square + i * kPanel + r, kPanel, to + r * kPanel + i);
+    for (; i < indices; ++i)
+      for (int64_t r = 0; r < rows; ++r) to[r * kPanel + i] = square[i * kPanel + r];
+  }
+};
+
+// The same with values rounded to bfloat16.
+template <class Codes>
+struct RoundedCodes {
+  static constexpr bool kUnpacks = true;
+  Codes codes;
+
+  bool multiply_few(int64_t, int64_t, MatrixView<float>, float*, int64_t, bool) const {
+    return false;
+  }
+  RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
+    const RightBlock<float> exact = codes.block(j, width, k0, depth);
+    const int64_t count = (width + kPanel - 1) / kPanel * depth * kPanel;
+    for (int64_t i = 0; i < count; ++i)
+      codes.scratch[i] = std::bit_cast<float>(rounded_bits(codes.scratch[i]));
+    return exact;
+  }
+};
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

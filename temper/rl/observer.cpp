@@ -1,0 +1,204 @@
+#include "temper/rl/observer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/text/unicode.h"
+#include "temper/train/group_means.h"
+
+namespace temper::rl {
+namespace {
+
+constexpr double kBlownUpKl = 10;        // nats per token; a policy above it has left its reference
+constexpr double kMostMismatchKl = 0.1;  // nats per token; a sampler of other weights is above it
+constexpr size_t kSamplesInReport = 50;
+constexpr double kBetweenSamples = 20;  // seconds between two samples on the console
+constexpr size_t kReportBytes = 600;
+// bytes of a prompt's end and of a completion's beginning that are shown
+constexpr size_t kSampleBytes = 160;
+constexpr double kNoDeviation = 1e-12;  // standard deviations up to this count as 0
+constexpr double kMostTruncated = 0.5;  // share of truncated completions above which the run warns
+
+}  // namespace
+
+void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
+  row.set("reward_mean", reward_mean);
+  row.set("reward_std", reward_std);
+  for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
+  for (const auto& [name, mean] : group_means) row.set(train::group_metric("reward", name), mean);
+  row.set("completion_length_mean", length_mean);
+  row.set("truncated_fraction", truncated);
+  if (turns_mean > 0) row.set("turns_mean", turns_mean);
+  if (compares_groups) row.set("zero_std_groups", zero_std_groups);
+}
+
+BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorithm& algorithm) {
+  BatchStatistics s;
+  double count = 0;
+  for (const EpisodeGroup& group : groups) count += static_cast<double>(group.episodes.size());
+  for (const EpisodeGroup& group : groups) {
+    for (const Episode& e : group.episodes) {
+      s.reward_mean += e.reward / count;
+      s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
+      s.truncated += (e.stopped ? 0 : 1) / count;
+      s.turns_mean += static_cast<double>(e.turns);
+      for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
+    }
+    s.zero_std_groups += !algorithm.keep(group);
+    ++s.groups;
+  }
+  if (count > 0) s.turns_mean /= count;    // at once: that of equal numbers is the same number
+  std::map<std::string, double> in_group;  // episodes
+  for (const EpisodeGroup& group : groups) {
+    if (group.rows.empty()) continue;
+    for (const Episode& e : group.episodes) s.group_means[group.rows] += e.reward;
+    in_group[group.rows] += static_cast<double>(group.episodes.size());
+  }
+  for (auto& [name, mean] : s.group_means) mean /= in_group[name];
+  double squares = 0;
+  for (const EpisodeGroup& group : groups)
+    for (const Episode& e : group.episodes)
+      squares += (e.reward - s.reward_mean) * (e.reward - s.reward_mean);
+  s.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  return s;
+}
+
+std::vector<MetricInfo> rl_metrics() {
+  return {
+      {"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
+      {"reward_std", "", "reward", "standard deviation of the rewards"},
+      {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+      {"prompts_passed_over", "", "prompts passed over",
+       "prompts that rl.difficulty passed over while the batch was drawn"},
+      train::group_metric_info("reward", "", "mean reward of a group of rows (data.balance)"),
+      {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
+      {"entropy", "nats", "entropy", "mean entropy of the policy's next-token distribution", true},
+      {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
+      {"turns_mean", "", "turns", "turns of the policy in an episode"},
+      {"environment_timeouts", "", "environment failures", "answers that timed out"},
+      {"environment_crashes", "", "environment failures", "programs that crashed"},
+      {"environment_malformed", "", "environment failures", "answers that are malformed"},
+      {"tool_calls_unread", "", "environment failures",
+       "tool calls that could not be parsed, name an unknown tool or lack an argument"},
+      {"truncated_fraction", "", "truncated completions",
+       "share of completions truncated at max_new_tokens"},
+      {"clip_fraction", "", "clipping", "share of tokens whose importance ratio is clipped"},
+      {"zero_std_groups", "", "groups without reward variance",
+       "number of groups whose rewards are all equal, so that they teach nothing"},
+      {"speculative_accepted", "", "speculative decoding",
+       "share of drafted tokens that the sampler chose"},
+      {"staleness_mean", "updates", "staleness",
+       "mean updates between the behavior policy and the policy at the start of the batch"},
+      {"staleness_max", "updates", "staleness",
+       "updates between the oldest policy that sampled a token of the batch and the policy at its "
+       "start"},
+      {"mismatch_kl", "nats", "sampler and trainer",
+       "estimate of KL(sampler || trainer) per token"},
+      {"mismatch_fraction", "", "importance weights out of bounds",
+       "share of tokens whose importance weight is truncated or masked"},
+      {"rollout_wait_seconds", "s", "time", "training waiting for rollouts"},
+      {"rollout_seconds", "s", "time", "sampling"},
+      {"reward_seconds", "s", "time", "computing rewards, in the background"},
+      {"train_seconds", "s", "time", "forward and backward passes and the update"}};
+}
+
+void Observer::warn_of(const BatchStatistics& about, double kl, double mismatch,
+                       bool compares_groups) {
+  const bool constant = compares_groups
+                            ? about.zero_std_groups == about.groups
+                            : about.reward_std <= kNoDeviation * std::abs(about.reward_mean);
+  constant_batches_ = constant ? constant_batches_ + 1 : 0;
+  if (constant_batches_ == 3)
+    messages_.warn_once("constant",
+                        str("no learning signal: in three consecutive batches all of ",
+                            compares_groups ? "each group's" : "the", " rewards were equal (mean ",
+                            about.reward_mean, "); look at the rollouts and the rewards"));
+  if (about.truncated > kMostTruncated)
+    messages_.warn_once("truncated",
+                        str(std::lround(100 * about.truncated),
+                            " % of the completions were truncated at rollout.max_new_tokens ",
+                            max_new_tokens_, ": answers that come later are never rewarded"));
+  if (mismatch > kMostMismatchKl)
+    messages_.warn_once("mismatch",
+                        str("the sampler is far from the policy: mismatch_kl is ", mismatch,
+                            " nats per token, expected at most ", kMostMismatchKl,
+                            ": it samples with other weights or sampling options (look at the "
+                            "servers of rollout.server), or the policy moves too fast for "
+                            "rl.max_staleness (lower that or optimizer.learning_rate)"));
+  if (kl > kBlownUpKl)
+    messages_.warn_once("kl",
+                        str("the KL to the reference is unusually high, ", kl,
+                            " nats per token; a lower optimizer.learning_rate or a larger rl.beta "
+                            "may help"));
+}
+
+std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most) const {
+  if (!tokenizer_) return {};
+  const std::string text = tokenizer_->decode(prompt, true);
+  return repair_utf8(text.substr(text.size() - std::min(text.size(), most)));
+}
+
+void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
+  if (batches_++ % show_every_ == 0) {
+    if (shown_.size() == kSamplesInReport) {
+      for (size_t i = 1; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
+      shown_.resize(shown_.size() / 2);
+      show_every_ *= 2;
+    }
+    shown_.push_back({{std::to_string(group.id), prompt_end(group.prompt(episode), kReportBytes),
+                       repair_utf8(episode.text.substr(0, kReportBytes)), str(episode.reward),
+                       std::to_string(group.sampled_tokens(episode))},
+                      episode.turns > 0 ? turns_of(group, episode) : std::vector<TableRow>()});
+  }
+  const double now = steady_seconds();
+  if (!tokenizer_ || now - console_sample_at_ < kBetweenSamples) return;
+  console_sample_at_ = now;
+  // Written as JSON, which is one line and holds no control characters.
+  messages_.note(str("sample, reward ", episode.reward, ": ",
+                     dump_json(prompt_end(group.prompt(episode), kSampleBytes)), " -> ",
+                     dump_json(episode.text.substr(0, kSampleBytes))));
+}
+
+std::vector<Report::Table> Observer::samples() const {
+  if (shown_.empty()) return {};
+  Report::Table samples{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, {}};
+  Report::Table turns{"Turn by turn", {"group", "who", "what it says", "tokens"}, {}};
+  for (const Shown& shown : shown_) {
+    samples.rows.push_back(shown.sample);
+    turns.rows.insert(turns.rows.end(), shown.turns.begin(), shown.turns.end());
+  }
+  std::vector<Report::Table> tables{std::move(samples)};
+  if (!turns.rows.empty()) tables.push_back(std::move(turns));
+  return tables;
+}
+
+// The texts of an episode, special tokens included: a row for each turn and each answer.
+std::vector<Observer::TableRow> Observer::turns_of(const EpisodeGroup& group,
+                                                   const Episode& episode) const {
+  std::vector<TableRow> rows;
+  if (!tokenizer_) return rows;
+  const auto add = [&](const char* who, std::span<const int32_t> tokens) {
+    rows.push_back({rows.empty() ? std::to_string(group.id) : "", who,
+                    repair_utf8(tokenizer_->decode(tokens).substr(0, kReportBytes)),
+                    std::to_string(tokens.size())});
+  };
+  add("prompt", group.prompt(episode));
+  int32_t before = group.segments[static_cast<size_t>(episode.path[0])].parent;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    add(segment.sampled            ? "policy"
+        : segment.parent == before ? "environment"
+                                   : "environment, earlier turns rewritten",
+        std::span(segment.tokens).subspan(static_cast<size_t>(segment.repeated)));
+    before = s;
+  }
+  rows.push_back({"", "reward", str(episode.reward), ""});
+  return rows;
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,155 @@
+// The directory of a run: its lock, resolved config, metrics, checkpoints, final model and report.
+// Rank 0 writes; on other ranks a call that writes takes part in gathering what ranks share out,
+// and does nothing else.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/base/clock.h"
+#include "temper/dist/mesh.h"
+#include "temper/metrics/report/report.h"
+#include "temper/metrics/sink.h"
+#include "temper/train/config.h"
+#include "temper/train/messages.h"
+#include "temper/train/roles.h"
+#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/input_files.h"
+#include "temper/train/run/run_lock.h"
+
+namespace temper::train {
+
+// The console of a run, and the request to stop it early.
+struct RunHost {
+  std::ostream& console;
+  bool terminal = false;  // the console is a terminal: progress is a line that is redrawn
+  // polled between steps: true ends the run after a checkpoint
+  std::function<bool()> stop = [] { return false; };
+};
+
+class RunDirectory : public Messages {
+ public:
+  // Makes the directory and locks it, so that no second run writes there. Throws ConfigError.
+  RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh);
+  ~RunDirectory() override;
+
+  // Opens the sinks for a run of so many steps.
+  void open_metrics(int64_t steps, std::vector<MetricInfo> infos);
+  void log(const MetricsRow& row);
+  void warn(const std::string& message);
+  void warn_once(const std::string& what, const std::string& message) override;
+  void note(const std::string& text) override;
+
+  // The checkpoint that `resume` names, or the newest valid one, whose files have the hashes that
+  // were written. `restore` reads the rest of it and throws DataError where it is damaged. Damaged
+  // ones are skipped with a warning; where none is valid, the newest one's error is thrown.
+  // nullopt: there is none, or resume is never.
+  std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
+                                            const std::function<void(const Checkpoint&)>& restore);
+  bool complete(const Checkpoint& checkpoint, int64_t steps) const;
+  // True where the directory's run is complete and kept no checkpoint
+  // (train.keep_final_checkpoint). Throws ConfigError where the run would have to continue.
+  bool complete_without_checkpoint(int64_t steps) const;
+  // Writes the resolved config, reports what differs from the previous one and in the run's input
+  // files, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call it.
+  // Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
+  void start(const Checkpoint* resumed);
+  // Reports on the console that the run is complete, and what a changed config would have changed.
+  void say_complete();
+
+  // Saves step `step`, unless its checkpoint is there already. `in_background`: a thread writes
+  // the state while the caller goes on, unless train.save_in_background forbids that or a copy of
+  // it does not fit into memory. Waits for the save before. Where ranks share out trained
+  // weights, all of them call this, look_at_saves() and finish_saves() in the same order. What a
+  // save in the background threw is thrown by whichever of the three is called next.
+  void save(int64_t step, const Trainables& trainables, const Json& values,
+            const TensorMap& tensors, bool in_background);
+  // Called before the weights change: a save in the background copies what it has not written.
+  void before_change() { writer_->before_change(); }
+  // Whether this rank is still writing its part of a checkpoint beside others.
+  bool is_writing_parts() const { return writer_->is_writing_parts(); }
+  // Goes on with a save in the background. `parts_written`: no rank is_writing_parts().
+  void look_at_saves(bool parts_written);
+  // Waits until the save in the background is whole.
+  void finish_saves();
+  // Steps whose checkpoints have become whole since the last call, on the rank that writes.
+  std::vector<int64_t> take_saved() { return std::exchange(whole_, {}); }
+  // Called when step `step` + 1, or the weights of `step` themselves, were not finite: a checkpoint
+  // of `step` is not resumed from any more, unless `resume` names it. Returns the end of the error
+  // message, which says that and where the run goes on.
+  std::string set_aside(int64_t step);
+  // Writes the trained models (final/, NAME/), then the mark that the run is complete.
+  void finish(int64_t step, const Trainables& trainables, const Json& values,
+              const TensorMap& tensors);
+  // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one. On a
+  // rank that does not write, `make` gets an empty name, and takes part in gathering only.
+  void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
+  // Whether the directory is not this run's any more: it, or a part of it, was removed, or another
+  // run has its place. Rank 0 knows, after start(). A lock that alone was removed is made again.
+  bool is_lost();
+  // Where is_lost(): makes a directory that the state can be saved in, at the same path, or beside
+  // it where another run has that; this is path() from now on. Returns what happened, and where the
+  // state of step `step` will be. `together`: all ranks call it, and go there.
+  std::string leave_lost(int64_t step, bool together);
+  // Closes the metrics and writes report.html.
+  void close(std::vector<std::pair<std::string, std::string>> summary,
+             std::vector<Report::Table> tables);
+
+  int rank() const { return mesh_.world->rank(); }
+  bool is_writer() const { return mesh_.world->rank() == 0; }
+  const std::string& path() const { return config_.output_dir; }
+  const RunHost& host() const { return host_; }
+  // The directory under path() that final/ is copied from, where it should have other weights than
+  // the last ones (hooks.h, keep_best), and FINAL_FROM-NAME for other trainables; empty: the last
+  // ones.
+  std::string final_from;
+  // Where final_from says so: the step that has those weights, -1 for not known, and why it was
+  // chosen ("eval/loss 0.4245").
+  int64_t final_step = -1;
+  std::string final_reason;
+
+ private:
+  Checkpoint load(const std::string& directory, const Trainables& trainables) const;
+  void check_optimizer() const;
+  bool keeps_metrics() const;
+  void count_metrics(const Checkpoint* resumed);
+  void check_whole(const std::string& directory);
+  std::vector<std::string> candidates() const;
+  void check_same_run(const std::string& checkpoint, const std::string& run_id) const;
+  std::string id_of_run(const Checkpoint* resumed) const;
+  std::string changed_inputs(const Checkpoint* resumed);
+  void check_inputs(const Checkpoint* resumed);
+  std::string title() const;
+  bool copy_fits(const Trainables& trainables);
+  void note_saved(std::optional<int64_t> step);
+
+  RunConfig& config_;
+  RunHost host_;
+  dist::Mesh mesh_;
+  Checkpoints checkpoints_;
+  std::optional<RunLock> lock_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<InputHashes> inputs_;
+  std::vector<MetricInfo> infos_;
+  std::set<std::string> warned_;
+  int64_t steps_ = 0;
+  int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
+  bool has_begun_ = false;    // start() was called, on the rank that writes
+  bool moved_ = false;        // what an earlier run left was moved away
+  bool resumed_ = false, finished_ = false;
+  const double begun_ = steady_seconds();
+  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote, or writes
+  std::vector<int64_t> whole_;                // take_saved()
+  std::optional<bool> copies_;                // whether copies of the state fit into memory
+  std::unique_ptr<CheckpointWriter> writer_;  // last: the lock is held while it writes
+};
+
+}  // namespace temper::train

@@ -1,0 +1,143 @@
+#include "temper/train/sft/sft.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/train/ranks.h"
+#include "temper/train/run/opening.h"
+#include "temper/train/run/row_messages.h"
+
+namespace temper::train {
+
+data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
+  const data::DataSection& section = config.data;
+  data::SftFormat f;
+  f.tokenizer = policy.tokenizer;
+  f.chat = policy.chat;
+  section.apply_to(f);
+  f.train_on = section.train_on;
+  f.conversation = section.conversation;
+  f.vocabulary = policy.model->vocab_size;
+  f.set_ends(config.model.path, policy.model->eos_token_ids);
+  return f;
+}
+
+SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+                 data::Loader<data::SftRow>::Read read)
+    : config_(config),
+      model_(*roles.policy.model),
+      group_(group),
+      messages_(messages),
+      format_(sft_format(config, roles.policy)),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
+              loader_options(config, config.train.batch_size),
+              read ? read : data::sft_reader(format_)),
+      evaluation_(config, format_, group),
+      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
+  if (!read) evaluation_.check_rows();
+  done_ = loader_.state();
+  steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
+}
+
+int64_t SftTask::planned_steps() const { return steps_; }
+
+std::string SftTask::work() const {
+  return str("batches of up to ", config_.train.batch_size, " rows, from ",
+             text_of(loader_.order(), survey_));
+}
+
+std::optional<StepPlan> SftTask::next(int64_t) {
+  std::vector<data::SftRow> rows = loader_.next();
+  if (rows.empty()) return {};
+  return plan(std::move(rows));
+}
+
+StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
+  rows_ = std::move(rows);
+  StepPlan plan;
+  std::vector<PackUnit> units;
+  for (const data::SftRow& row : rows_) {
+    plan.tokens += static_cast<double>(row.num_tokens());
+    plan.supervised_tokens += static_cast<double>(row.supervised());
+    units.push_back(unit_of(row));
+  }
+  supervised_ = plan.supervised_tokens;
+  plan.every_token = counts_every_token();
+  plan.passes = plan_passes(units, pass_tokens(config_), group_, plan.every_token);
+  return plan;
+}
+
+Loss SftTask::loss(const ForwardPass& pass) {
+  const double z_loss = config_.train.z_loss, denominator = std::max(supervised_, 1.0);
+  const ops::TokenLogp out =
+      token_logp(model_, pass,
+                 {.log_sum_exp = z_loss > 0,
+                  .recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
+                  .dropout = true,
+                  .watched = true});
+  Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
+  if (format_.groups)
+    add_group_means(loss.means, "loss", -out.logp.detach(), pass.units_of(pass.row_M),
+                    group_of_row());
+  if (z_loss > 0)
+    loss.terms.push_back({.name = "z_loss",
+                          .coefficient = z_loss,
+                          .value = out.log_sum_exp.square(),
+                          .denominator = denominator});
+  return loss;
+}
+
+std::vector<MetricInfo> SftTask::metrics() const {
+  return {group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
+}
+
+void SftTask::before_update(int64_t step) {
+  const data::LoaderState& s = loader_.state();
+  warn_about_rows(s, config_.data.max_length, format_, messages_);
+  warn_about_notices(survey_, format_.control_tokens, messages_);
+  if (needs_labels_)
+    check_rows_train(config_, s, loader_.order().rows(),
+                     step == config_.train.max_steps.value_or(steps_), rows_[0].untrained);
+}
+
+void SftTask::describe_step(MetricsRow& row) {
+  done_ = loader_.state();
+  const auto& sources = loader_.order().sources();
+  for (size_t i = 0; i < sources.size() && sources.size() > 1; ++i)
+    row.set("rows/" + sources[i].name, loader_.state().counts[i]);
+}
+
+bool SftTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  return evaluation_.run(model_, row, stop, messages_);
+}
+
+TaskState SftTask::state() const {
+  TaskState state;
+  state.values["loader"] = done_.to_json();
+  return state;
+}
+
+void SftTask::restore(const TaskState& state, const std::string& where) {
+  loader_.restore(loader_state(state.values, where));
+  done_ = loader_.state();
+}
+
+std::vector<std::pair<std::string, std::string>> SftTask::summary() const {
+  return row_summary(loader_.state(), loader_.order().sources());
+}
+
+std::vector<Report::Table> SftTask::tables() const { return evaluation_.tables(); }
+
+RunOutcome run_sft(SftConfig& config, const RunHost& host) {
+  config.resolve("sft");
+  const dist::Mesh mesh = join_mesh(config, host);
+  Roles roles(config, mesh);
+  RunDirectory directory(config, host, mesh);
+  SftTask task(config, roles, *mesh.data_parallel, directory);
+  return run_task(config, roles, mesh, directory, task);
+}
+
+}  // namespace temper::train

@@ -1,0 +1,159 @@
+#include "temper/workers/wire.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+
+namespace temper::workers {
+namespace {
+
+constexpr const char* kWhere = "another rank";
+
+// A member of another rank's message. Ranks run the same program: a message that lacks one came
+// from something else.
+template <class T>
+T member(const Json& json, const char* key) {
+  try {
+    return json.at(key).get<T>();
+  } catch (const Json::exception& e) {
+    throw DataError(str(kWhere, ": `", key, "`: ", e.what()));
+  }
+}
+
+}  // namespace
+
+std::string sample_text(int64_t version, const generate::Request& request) {
+  return dump_json({{"version", version},
+                    {"index", request.index},
+                    {"prompt", request.prompt},
+                    {"samples", request.num_samples},
+                    {"first_sample", request.first_sample},
+                    {"position", request.position},
+                    {"begun", request.begun},
+                    {"max_new_tokens", request.options.max_new_tokens},
+                    {"min_new_tokens", request.options.min_new_tokens}});
+}
+
+SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options) {
+  const Json json = parse_json(text, kWhere);
+  SampleAsk ask;
+  ask.version = member<int64_t>(json, "version");
+  generate::Request& r = ask.request;
+  r.index = member<int64_t>(json, "index");
+  r.prompt = member<std::vector<int32_t>>(json, "prompt");
+  r.num_samples = member<int64_t>(json, "samples");
+  r.first_sample = member<int64_t>(json, "first_sample");
+  r.position = member<int64_t>(json, "position");
+  check<DataError>(r.num_samples > 0, kWhere, ": `samples`: found ", r.num_samples);
+  r.options = options;
+  r.begun = member<int64_t>(json, "begun");
+  r.options.max_new_tokens = member<int64_t>(json, "max_new_tokens");
+  r.options.min_new_tokens = member<int64_t>(json, "min_new_tokens");
+  return ask;
+}
+
+std::string completions_text(const std::vector<generate::remote::RemoteSample>& samples) {
+  Json all = Json::array();
+  for (const generate::remote::RemoteSample& s : samples)
+    all.push_back({{"tokens", s.tokens},
+                   {"logprobs", s.logprobs},
+                   {"stopped", s.stopped},
+                   {"text", s.text.value_or("")},
+                   {"kept", s.kept}});
+  return dump_json(all);
+}
+
+std::vector<generate::remote::RemoteSample> parse_completions(const std::string& text) {
+  const Json all = parse_json(text, kWhere);
+  check<DataError>(all.is_array(), kWhere, ": found no list of completions");
+  std::vector<generate::remote::RemoteSample> samples;
+  for (const Json& one : all) {
+    samples.push_back({member<std::vector<int32_t>>(one, "tokens"),
+                       member<std::vector<float>>(one, "logprobs"), member<bool>(one, "stopped"),
+                       member<std::string>(one, "text"),
+                       member<std::vector<std::vector<int32_t>>>(one, "kept")});
+    const generate::remote::RemoteSample& s = samples.back();
+    check<DataError>(s.tokens.size() == s.logprobs.size() && !s.tokens.empty() &&
+                         (s.kept.empty() || s.kept.size() == s.tokens.size()),
+                     kWhere, ": a completion whose tokens and log-probabilities do not match");
+  }
+  return samples;
+}
+
+std::string score_text(const train::ForwardPass& pass, double temperature) {
+  const Forest& f = *pass.forest;
+  const ops::KeptTokens none, &kept = pass.kept ? *pass.kept : none;
+  return dump_json({{"tokens", f.tokens},
+                    {"segment_start", f.segment_start},
+                    {"parent", f.parent},
+                    {"rows", pass.row_M},
+                    {"targets", pass.target_M},
+                    {"kept_offset", kept.offset},
+                    {"kept", kept.id},
+                    {"temperature", temperature}});
+}
+
+ScoreAsk parse_score(const std::string& text) {
+  const Json json = parse_json(text, kWhere);
+  const auto tokens = member<std::vector<int32_t>>(json, "tokens");
+  const auto start = member<std::vector<int64_t>>(json, "segment_start"),
+             parent = member<std::vector<int64_t>>(json, "parent");
+  ScoreAsk ask;
+  ask.temperature = member<double>(json, "temperature");
+  ask.pass.row_M = member<std::vector<int64_t>>(json, "rows");
+  ask.pass.target_M = member<std::vector<int64_t>>(json, "targets");
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  bool fits = start.size() == parent.size() + 1 && start.front() == 0 && start.back() == count &&
+              ask.pass.row_M.size() == ask.pass.target_M.size() && std::isfinite(ask.temperature);
+  for (size_t s = 0; fits && s < parent.size(); ++s) {
+    fits = start[s] < start[s + 1] && start[s + 1] <= count && parent[s] < static_cast<int64_t>(s);
+    if (!fits) break;
+    const std::span<const int32_t> segment(tokens.data() + start[s],
+                                           static_cast<size_t>(start[s + 1] - start[s]));
+    if (parent[s] < 0)
+      ask.pass.forest->add_root(segment);
+    else
+      ask.pass.forest->add_child(parent[s], segment);
+  }
+  for (const int64_t row : ask.pass.row_M) fits = fits && row >= 0 && row < count;
+  auto kept = std::make_shared<ops::KeptTokens>();
+  kept->offset = member<std::vector<int64_t>>(json, "kept_offset");
+  kept->id = member<std::vector<int32_t>>(json, "kept");
+  const std::vector<int64_t>& offset = kept->offset;
+  fits = fits && (offset.empty() || (offset.size() == ask.pass.target_M.size() + 1 &&
+                                     offset.front() == 0 && offset.back() == std::ssize(kept->id) &&
+                                     std::is_sorted(offset.begin(), offset.end())));
+  check<DataError>(fits, kWhere, ": the forest to score is none");
+  if (!offset.empty()) ask.pass.kept = std::move(kept);
+  return ask;
+}
+
+std::string scores_bytes(const at::Tensor& logp_M) {
+  const at::Tensor values = logp_M.to(at::kFloat).contiguous();
+  return {reinterpret_cast<const char*>(values.const_data_ptr<float>()), values.nbytes()};
+}
+
+at::Tensor parse_scores(const std::string& bytes, int64_t count) {
+  at::Tensor logp_M = at::empty({count}, at::kFloat);
+  check<DataError>(bytes.size() == logp_M.nbytes(), kWhere, ": ", bytes.size() / sizeof(float),
+                   " log-probabilities of ", count, " tokens");
+  std::memcpy(logp_M.mutable_data_ptr(), bytes.data(), bytes.size());
+  return logp_M;
+}
+
+std::string end_text(const train::RunOutcome& outcome) {
+  return dump_json({{"interrupted", outcome.interrupted}, {"steps", outcome.steps}});
+}
+
+train::RunOutcome parse_end(const std::string& text) {
+  const Json json = parse_json(text, kWhere);
+  return {member<bool>(json, "interrupted"), member<int64_t>(json, "steps")};
+}
+
+}  // namespace temper::workers

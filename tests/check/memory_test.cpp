@@ -1,0 +1,282 @@
+#include "temper/check/memory/memory.h"
+
+#include <doctest/doctest.h>
+
+#include "temper/check/memory/activations.h"
+#include "temper/check/memory/compared_shape.h"
+#include "tests/plan/tiny.h"
+
+using namespace temper;
+using namespace temper::checks;
+
+namespace {
+
+ModelBytes bytes_of(const ModelRole& role, const Ranks& ranks) {
+  return model_bytes(role, train::OptimizerSection(), ranks);  // AdamW: two moments
+}
+
+int64_t part(const MemoryPlan::Phase& phase, const std::string& name) {
+  for (const auto& [part, bytes] : phase.parts)
+    if (part == name) return bytes;
+  return 0;
+}
+
+const MemoryPlan::Phase& training(const MemoryPlan& plan) { return plan.phases.back(); }
+
+}  // namespace
+
+TEST_CASE("all weights: 16 bytes each, over the ranks that share them out") {
+  const ModelRole role = tiny::run().policy;
+  const ModelBytes whole = bytes_of(role, {});
+  CHECK(whole.weights == 4 * 148);
+  CHECK(whole.gradients == 4 * 148);
+  CHECK(whole.optimizer == 8 * 148);
+  CHECK(whole.two_units == 4 * 80);
+  CHECK(bytes_of(role, {.data = 2}).weights == whole.weights);
+  const ModelBytes shared = bytes_of(role, {.fsdp = 2});  // all but the norm
+  CHECK(shared.weights == 4 * (144 / 2 + 4));
+  CHECK(shared.gradients == 4 * (144 / 2 + 4));
+  CHECK(shared.optimizer == 8 * (144 / 2 + 4));
+  CHECK(shared.two_units == whole.two_units);
+  CHECK(bytes_of(role, {.tensor = 2}).weights == 4 * (84 + 64 / 2));
+}
+
+TEST_CASE("an adapter trains alone, and its parts follow the layer's") {
+  ModelRole role = tiny::run().policy;
+  tiny::adapt(role);
+  const ModelBytes one = bytes_of(role, {});
+  CHECK(one.weights == 4 * (148 + 36));
+  CHECK(one.gradients == 4 * 36);
+  CHECK(one.optimizer == 8 * 36);
+  CHECK(one.two_trained == 0);
+  CHECK(bytes_of(role, {.tensor = 2}).gradients == 4 * 3 * (4 + 8 / 2));
+  role.adapters = 2;  // the reference's copy
+  CHECK(bytes_of(role, {}).weights == 4 * (148 + 2 * 36));
+  CHECK(bytes_of(role, {}).gradients == one.gradients);
+}
+
+TEST_CASE("experts and their adapters are divided by the ranks of their axis, all else is whole") {
+  ModelRole role = tiny::run().policy;
+  role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
+                                .shape = {4, 6},
+                                .split = {},
+                                .unit = 1,
+                                .in_block = true,
+                                .matrix = true});
+  CHECK(bytes_of(role, {.expert = 2}).weights == 4 * (148 + 24 / 2));
+  CHECK(bytes_of(role, {.fsdp = 2, .expert = 2}).optimizer == 8 * (144 / 2 + 4 + 24 / 4));
+  role.trains = false;
+  role.adapted = {"model.layers.0.mlp.experts.0.down_proj"};
+  role.rank = 3;
+  role.adapters = role.trained_copies = 1;
+  CHECK(bytes_of(role, {.expert = 2}).gradients == 4 * 3 * (4 + 6) / 2);
+}
+
+TEST_CASE("frozen weights take the bytes of their format") {
+  ModelRole role = tiny::run().policy;
+  role.trains = false;
+  role.storage.weights = ops::WeightFormat::kBFloat16;
+  CHECK(bytes_of(role, {}).weights == 2 * 144 + 4 * 4);
+  role.storage.weights = ops::WeightFormat::kFloat32;
+  role.storage.blocks = ops::WeightFormat::kInt8;  // and a scale for each row of 4
+  CHECK(bytes_of(role, {}).weights == 64 * (1 + 1) + 4 * 84);
+  role.storage.blocks = ops::WeightFormat::kNf4;
+  CHECK(bytes_of(role, {}).weights == 64 / 2 + 64 + 4 * 84);  // a scale for each row of 4
+  role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
+                                .shape = {4, 64},
+                                .split = {},
+                                .unit = 1,
+                                .in_block = true,
+                                .matrix = true});
+  role.storage.blocks = ops::WeightFormat::kMxFp4;  // of experts: a scale for each 32 of a row
+  CHECK(bytes_of(role, {}).weights == 256 / 2 + 256 / 32 * 4 + 4 * 148);
+}
+
+TEST_CASE("a plan's parts are what its phase takes, and its peak the largest phase") {
+  constexpr int64_t kProgram = 1000;
+  const RunShape run = tiny::run();
+  const MemoryPlan plan = plan_memory(run, {}, kProgram);
+  for (const MemoryPlan::Phase& phase : plan.phases) {
+    CHECK(part(phase, "program") == kProgram);
+    CHECK(phase.bytes() <= plan.peak_bytes());
+  }
+  CHECK(part(training(plan), "weights") == 4 * 148);
+  CHECK(part(training(plan), "optimizer") == 8 * 148);
+  CHECK(part(training(plan), "gathered") == 0);
+  // Of FSDP two units are whole at a time, and four units' gradients are made or on their way.
+  const MemoryPlan shared = plan_memory(run, {.fsdp = 2}, kProgram);
+  CHECK(part(training(shared), "gathered") == 6 * 4 * 40);
+  CHECK(part(training(shared), "weights") < part(training(plan), "weights"));
+}
+
+TEST_CASE("a checkpoint in the background is a copy of what trains") {
+  RunShape run = tiny::run();
+  const MemoryPlan without = plan_memory(run, {}, 0);
+  run.snapshot = true;
+  const MemoryPlan with = plan_memory(run, {}, 0);
+  CHECK(part(training(without), "snapshot") == 0);
+  CHECK(part(training(with), "snapshot") == 12 * 148);  // weights and two moments
+  CHECK(with.peak_bytes() >= without.peak_bytes() + 12 * 148);
+  CHECK(part(training(plan_memory(run, {.fsdp = 2}, 0)), "snapshot") < 12 * 148);
+  CHECK(what_takes_less(run).find("train.save_in_background") != std::string::npos);
+}
+
+TEST_CASE("recomputation keeps the inputs of blocks alone") {
+  RunShape run = tiny::run();
+  run.policy.shape.layers = 40;
+  const auto activations = [&] { return part(training(plan_memory(run, {}, 0)), "activations"); };
+  const int64_t all = activations();
+  run.recompute = true;
+  const int64_t inputs = activations();
+  CHECK(inputs < all);
+  CHECK(inputs >= 4 * 40 * 8 * 4);  // float32, blocks, tokens, width
+  for (PassShape& pass : run.largest) pass.tokens *= 2;
+  CHECK(activations() == 2 * inputs);
+}
+
+TEST_CASE("sampling has a phase of its own, with pages for keys and values") {
+  RunShape run = tiny::run();
+  CHECK(plan_memory(run, {}, 0).phases.size() == 2);
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 2,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  const MemoryPlan plan = plan_memory(run, {}, 0);
+  REQUIRE(plan.phases.size() == 3);
+  CHECK(plan.phases[1].name == "sample");
+  const int64_t cache = part(plan.phases[1], "cache");
+  CHECK(cache >= 8 * 100 * 2 * 2 * 2 * 2 * 4);  // keys and values of 2 layers, 2 heads of 2
+  run.sampling.cache_bytes = cache / 2;
+  CHECK(part(plan_memory(run, {}, 0).phases[1], "cache") == cache / 2);
+}
+
+TEST_CASE("a teacher that samples has a phase and a cache of its own") {
+  RunShape run = tiny::run();
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 8,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  ModelRole teacher{.role = "teacher", .shape = tiny::shape(), .trains = false};
+  for (CachedHeads& heads : teacher.shape.cached) heads.number *= 3;
+  run.others.push_back(teacher);
+  CHECK(plan_memory(run, {}, 0).phases.size() == 3);
+  run.others[0].samples = true;
+  const MemoryPlan plan = plan_memory(run, {}, 0);
+  REQUIRE(plan.phases.size() == 4);
+  CHECK(plan.phases[2].name == "sample by teacher");
+  CHECK(part(plan.phases[2], "cache") == 3 * part(plan.phases[1], "cache"));
+  CHECK(part(plan.phases[2], "teacher") == part(plan.phases[1], "teacher"));
+}
+
+TEST_CASE("a GPU's memory holds no program and nothing packed, and attention needs its scratch") {
+  RunShape run = tiny::run();
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 2,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  const MemoryPlan host = plan_memory(run, {}, 1000);
+  run.device = at::Device(at::kCUDA, 0);
+  const MemoryPlan device = plan_memory(run, {}, 1000);
+  CHECK(part(device.phases[0], "file") == 0);
+  CHECK(part(host.phases[0], "file") > 0);
+  CHECK(part(device.phases[1], "packed") == 0);
+  CHECK(part(host.phases[1], "packed") > 0);
+  for (const MemoryPlan::Phase& phase : device.phases) {
+    CHECK(part(phase, "program") == 0);
+    CHECK(part(phase, "context") > 1000);
+  }
+  CHECK(part(training(device), "weights") == part(training(host), "weights"));
+  CHECK(part(training(device), "activations") == part(training(host), "activations"));
+  // Longer paths have more scores.
+  const ModelRole role = tiny::run().policy;
+  const auto scratch = [&](int64_t longest, at::Device on) {
+    return pass_memory(role, {}, kFloat, {1000, 500, true, longest}, on).scratch.asked;
+  };
+  CHECK(scratch(200, run.device) > scratch(200, at::kCPU));
+  CHECK(scratch(800, run.device) > scratch(200, run.device));
+}
+
+TEST_CASE("what a strategy compares is kept beside the student's pass") {
+  ModelShape student = tiny::shape(), teacher = tiny::shape();
+  teacher.hidden = 6;
+  teacher.heads = 4;
+  const auto sum = [](const std::vector<int64_t>& widths) {
+    int64_t sum = 0;
+    for (const int64_t width : widths) sum += width;
+    return sum;
+  };
+  // Distributions: the teacher's hidden states of the targets alone.
+  const ComparedShape logit = compared_shape(distill::Tap::kNone, 0, false, student, teacher);
+  CHECK(!logit.every_token);
+  CHECK(logit.teacher_hidden == 6);
+  CHECK(sum(logit.teacher) + sum(logit.student) + sum(logit.gradients) == 0);
+  // Attention: queries and keys of both, 2 x 2 + 2 x 2 and 4 x 2 + 2 x 2 numbers a pair.
+  const ComparedShape maps = compared_shape(distill::Tap::kAttention, 2, false, student, teacher);
+  CHECK(maps.every_token);
+  CHECK(sum(maps.student) == 2 * 8);
+  CHECK(sum(maps.teacher) == 2 * 12);
+  CHECK(sum(maps.gradients) == 2 * 4);
+  CHECK(sum(maps.scratch) == 3 * 8 + 12);
+  CHECK(maps.map_heads == 6);
+  // Features: averaged to the student's width, or the student's mapped to the teacher's.
+  CHECK(sum(compared_shape(distill::Tap::kOutput, 2, false, student, teacher).student) == 2 * 4);
+  CHECK(sum(compared_shape(distill::Tap::kOutput, 2, true, student, teacher).student) == 4 * 6);
+
+  const ModelRole role = tiny::run().policy;
+  const PassShape pass{100, 50, true, 40};
+  const PassMemory alone = pass_memory(role, {}, kFloat, pass, at::kCPU),
+                   compared = pass_memory(role, {}, kFloat, pass, at::kCPU, maps),
+                   distributions = pass_memory(role, {}, kFloat, pass, at::kCPU, logit);
+  CHECK(alone.of_student.asked + alone.of_teacher.asked + alone.compared.asked == 0);
+  CHECK(compared.of_student.asked == 4 * 100 * 16);
+  CHECK(compared.of_teacher.asked == 4 * 100 * 24);
+  CHECK(compared.gradients.asked == 4 * 100 * 8);
+  CHECK(compared.compared.asked == 4 * 100 * 36 + 3 * 4 * 6 * 40 * 40 / 2);
+  CHECK(compared.last.asked == compared.block.asked);  // the last block computes all tokens
+  CHECK(distributions.last.asked == alone.last.asked);
+  CHECK(distributions.of_teacher.asked == 4 * 50 * 6);
+  CHECK(distributions.head.asked > alone.head.asked);
+
+  // A run holds all of it at its peak, or what of it is largest at once.
+  RunShape run = tiny::run();
+  run.largest = {{1000, 1000, true, 1000}};
+  const int64_t before = plan_memory(run, {}, 0).peak_bytes();
+  run.compared = maps;
+  CHECK(plan_memory(run, {}, 0).peak_bytes() >= before + 4 * 1000 * (16 + 24));
+}
+
+TEST_CASE("learned maps train, and have no blocks") {
+  RunShape run = tiny::run();
+  const auto sum = [&](const char* name) { return part(training(plan_memory(run, {}, 0)), name); };
+  const int64_t optimizer = sum("optimizer"), activations = sum("activations");
+  ModelRole maps{.role = "projection"};
+  maps.shape.tensors = {{.name = "pairs.0.weight", .shape = {6, 4}, .split = {}, .matrix = true}};
+  run.others.push_back(maps);
+  CHECK(sum("projection") == 4 * 24);
+  CHECK(sum("optimizer") == optimizer + 8 * 24);
+  CHECK(sum("activations") == activations);
+}
+
+TEST_CASE("an embedding's gradient does not fit into what small blocks have freed") {
+  RunShape run = tiny::run();
+  run.largest = {{8, 8, true}};
+  for (ShapedTensor& t : run.policy.shape.tensors)
+    if (t.name == "model.embed_tokens.weight" || t.name == "lm_head.weight") t.shape = {1 << 20, 4};
+  const MemoryPlan whole = plan_memory(run, {}, 0);
+  const MemoryPlan::Phase& large = training(whole);
+  CHECK(part(large, "activations") > 0);  // freed, and still there
+  CHECK(part(large, "gradients") == part(large, "weights"));
+  run.policy.shape.tied = true;  // the gradient of the head waits for that of the rows
+  run.policy.shape.tensors.pop_back();
+  const MemoryPlan tied = plan_memory(run, {}, 0);
+  CHECK(part(training(tied), "gradients") == part(training(tied), "weights") + (16 << 20));
+  run.largest = {{8, 8, false}};  // all gradients are there before
+  const MemoryPlan later = plan_memory(run, {}, 0);
+  CHECK(part(training(later), "gradients") == part(training(later), "weights") + (32 << 20));
+}
