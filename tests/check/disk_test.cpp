@@ -6,7 +6,7 @@
 
 #include "temper/check/memory/saturated.h"
 #include "temper/train/sft/sft.h"
-#include "tests/plan/tiny.h"
+#include "tests/check/tiny.h"
 
 using namespace temper;
 using namespace temper::checks;

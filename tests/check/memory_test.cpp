@@ -4,7 +4,7 @@
 
 #include "temper/check/memory/activations.h"
 #include "temper/check/memory/compared_shape.h"
-#include "tests/plan/tiny.h"
+#include "tests/check/tiny.h"
 
 using namespace temper;
 using namespace temper::checks;

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "temper/base/error.h"
-#include "tests/plan/tiny.h"
+#include "tests/check/tiny.h"
 
 using namespace temper;
 using namespace temper::checks;

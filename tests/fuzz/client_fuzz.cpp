@@ -49,15 +49,15 @@ class Server {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace temper::generate::remote;
+  using namespace temper::http;
   static const Server server;
-  static const http::ServerUrl url =
-      http::parse_url("http://127.0.0.1:" + std::to_string(server.port()));
+  static const ServerUrl url =
+      parse_url("http://127.0.0.1:" + std::to_string(server.port()));
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::thread answering([&] { server.answer(bytes); });
   {
-    http::Client client(url, "", 20);
+    Client client(url, "", 20);
     try {
       switch (data[0] % 3) {
         case 0:
@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         default:
           client.follow_heartbeats("/heartbeats", [] {});
       }
-    } catch (const http::Failure& e) {
+    } catch (const Failure& e) {
       if (e.status < 0) std::abort();
     }
   }

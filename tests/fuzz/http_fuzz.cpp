@@ -20,22 +20,22 @@
 #include "temper/http/text.h"
 
 namespace {
-using namespace temper::serve;
+using namespace temper::http;
 
 // Answers with the body; streams where the path says so.
-class Echo : public http::Handler {
+class Echo : public Handler {
  public:
-  http::Admission admit(const http::RequestHead& head) override {
-    http::Admission admission{.most_body_bytes = 1 << 16, .headers = http::cors_headers(head)};
-    const http::AccessRules rules{.host = "127.0.0.1"};
-    std::optional<http::Denial> denial = http::check_page(rules, head);
-    if (!denial) denial = http::check_key(rules, head);
-    if (!denial) denial = http::check_json(head);
+  Admission admit(const RequestHead& head) override {
+    Admission admission{.most_body_bytes = 1 << 16, .headers = cors_headers(head)};
+    const AccessRules rules{.host = "127.0.0.1"};
+    std::optional<Denial> denial = check_page(rules, head);
+    if (!denial) denial = check_key(rules, head);
+    if (!denial) denial = check_json(head);
     if (denial) {
       admission.answer = refusal(denial->status, denial->message);
       return admission;
     }
-    admission.handle = [](const std::shared_ptr<http::Exchange>& exchange) {
+    admission.handle = [](const std::shared_ptr<Exchange>& exchange) {
       if (exchange->head().path != "/stream") return exchange->answer({.body = exchange->body()});
       exchange->begin_stream("text/event-stream");
       exchange->send(exchange->body());
@@ -43,17 +43,17 @@ class Echo : public http::Handler {
     };
     return admission;
   }
-  http::Answer refusal(int status, const std::string& message) override {
-    return {.status = status, .body = http::for_log(message)};
+  Answer refusal(int status, const std::string& message) override {
+    return {.status = status, .body = for_log(message)};
   }
-  void done(const http::RequestHead&, int, int64_t, double) override {}
+  void done(const RequestHead&, int, int64_t, double) override {}
 };
 
 int start() {
   // They serve until the process ends.
   static Echo& echo = *new Echo;
-  static http::Server& server =
-      *new http::Server(echo, {.header_bytes = 4096, .buffered_bytes = 1 << 20});
+  static Server& server =
+      *new Server(echo, {.header_bytes = 4096, .buffered_bytes = 1 << 20});
   const int port = server.bind("127.0.0.1", 0);
   if (port == 0) std::abort();
   std::thread([] { server.run(); }).detach();

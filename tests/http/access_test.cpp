@@ -3,24 +3,24 @@
 
 #include <doctest/doctest.h>
 
-using namespace temper::serve;
+using namespace temper::http;
 
 namespace {
 
-http::RequestHead with(const http::Headers& headers) {
-  http::RequestHead head;
+RequestHead with(const Headers& headers) {
+  RequestHead head;
   head.headers = headers;
   return head;
 }
-int page(const http::AccessRules& rules, const http::Headers& headers) {
-  const auto denial = http::check_page(rules, with(headers));
+int page(const AccessRules& rules, const Headers& headers) {
+  const auto denial = check_page(rules, with(headers));
   return denial ? denial->status : 200;
 }
 
 }  // namespace
 
 TEST_CASE("pages of other sites are refused") {
-  http::AccessRules rules{"127.0.0.1", "", {}, {}};
+  AccessRules rules{"127.0.0.1", "", {}, {}};
   CHECK(page(rules, {{"host", "127.0.0.1:8000"}}) == 200);
   CHECK(page(rules, {{"host", "localhost:8000"}}) == 200);
   for (const char* origin : {"http://evil.example", "https://localhost.evil.example", "null",
@@ -39,12 +39,12 @@ TEST_CASE("pages of other sites are refused") {
   CHECK(page(rules, {{"host", "localhost"}, {"origin", "https://app.example.org"}}) == 403);
   rules.allowed_origins = {"*"};
   CHECK(page(rules, {{"host", "localhost"}, {"origin", "null"}}) == 200);
-  CHECK(http::cors_headers(with({{"origin", "https://a"}})).front().second == "https://a");
-  CHECK(http::cors_headers(with({})).empty());
+  CHECK(cors_headers(with({{"origin", "https://a"}})).front().second == "https://a");
+  CHECK(cors_headers(with({})).empty());
 }
 
 TEST_CASE("a server on loopback is asked by its own names") {
-  http::AccessRules rules{"127.0.0.1", "", {}, {}};
+  AccessRules rules{"127.0.0.1", "", {}, {}};
   CHECK(page(rules, {{"host", "evil.example:8000"}}) == 421);
   CHECK(page(rules, {{"host", "127.0.0.1.evil.example"}}) == 421);
   CHECK(page(rules, {{"host", "192.168.0.1"}}) == 200);
@@ -57,43 +57,43 @@ TEST_CASE("a server on loopback is asked by its own names") {
 }
 
 TEST_CASE("keys") {
-  const http::AccessRules rules{"0.0.0.0", "secret", {}, {}};
-  CHECK_FALSE(http::check_key(rules, with({{"authorization", "Bearer secret"}})));
+  const AccessRules rules{"0.0.0.0", "secret", {}, {}};
+  CHECK_FALSE(check_key(rules, with({{"authorization", "Bearer secret"}})));
   for (const char* wrong : {"", "Bearer", "Bearer secre", "Bearer secrets", "bearer secret",
                             "secret", "Basic secret", "Bearer  secret"})
-    CHECK_MESSAGE(http::check_key(rules, with({{"authorization", wrong}})), wrong);
-  CHECK(http::check_key(rules, with({}))->status == 401);
-  CHECK_FALSE(http::check_key({"0.0.0.0", "", {}, {}}, with({})));
+    CHECK_MESSAGE(check_key(rules, with({{"authorization", wrong}})), wrong);
+  CHECK(check_key(rules, with({}))->status == 401);
+  CHECK_FALSE(check_key({"0.0.0.0", "", {}, {}}, with({})));
   // Several.
-  const http::AccessRules two{"0.0.0.0", "first, second,", {}, {}};
+  const AccessRules two{"0.0.0.0", "first, second,", {}, {}};
   for (const char* key : {"first", "second"})
-    CHECK(!http::check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
+    CHECK(!check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
   for (const char* key : {"", " second", "first, second,", "first,", "firs"})
-    CHECK(http::check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
-  CHECK(http::keys_of(" , ,").empty());
-  CHECK(http::keys_of("one, two,one") == std::vector<std::string_view>{"one", "two"});
+    CHECK(check_key(two, with({{"authorization", std::string("Bearer ") + key}})));
+  CHECK(keys_of(" , ,").empty());
+  CHECK(keys_of("one, two,one") == std::vector<std::string_view>{"one", "two"});
 }
 
 TEST_CASE("who has one of several keys is known by it") {
-  const http::AccessRules rules{"0.0.0.0", "first, second,third", {}, {}};
+  const AccessRules rules{"0.0.0.0", "first, second,third", {}, {}};
   const auto owner = [&](const char* key) {
-    return http::owner_of(rules, with({{"authorization", std::string("Bearer ") + key}}));
+    return owner_of(rules, with({{"authorization", std::string("Bearer ") + key}}));
   };
   CHECK(owner("first") == 0);
   CHECK(owner("second") == 1);
   CHECK(owner("third") == 2);
-  CHECK(http::owner_of({"0.0.0.0", "", {}, {}}, with({{"authorization", "Bearer second"}})) == 0);
+  CHECK(owner_of({"0.0.0.0", "", {}, {}}, with({{"authorization", "Bearer second"}})) == 0);
 }
 
 TEST_CASE("types of bodies") {
   for (const char* type : {"", "application/json", "Application/JSON; charset=utf-8",
                            "application/x-www-form-urlencoded", "application/vnd.api+json"})
-    CHECK_MESSAGE(!http::check_json(with({{"content-type", type}})), type);
+    CHECK_MESSAGE(!check_json(with({{"content-type", type}})), type);
   for (const char* type : {"text/plain", "multipart/form-data; boundary=x", "text/json", "json",
                            "application/octet-stream", "text/plain; application/json"})
-    CHECK_MESSAGE(http::check_json(with({{"content-type", type}})), type);
+    CHECK_MESSAGE(check_json(with({{"content-type", type}})), type);
   const std::string form = "application/x-www-form-urlencoded";
-  CHECK(http::check_json(with({{"content-type", form}, {"origin", "http://localhost"}}))->status ==
+  CHECK(check_json(with({{"content-type", form}, {"origin", "http://localhost"}}))->status ==
         415);
-  CHECK(http::check_json(with({{"content-type", form}, {"sec-fetch-site", "same-origin"}})));
+  CHECK(check_json(with({{"content-type", form}, {"sec-fetch-site", "same-origin"}})));
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-using namespace temper::generate::remote;
+using namespace temper::http;
 
 namespace {
 
@@ -61,8 +61,8 @@ class EndlessServer {
 
 std::string failure(const std::string& url) {
   try {
-    http::Client(http::parse_url(url), "", 60).get("/v1/models");
-  } catch (const http::Failure& e) {
+    Client(parse_url(url), "", 60).get("/v1/models");
+  } catch (const Failure& e) {
     return e.what();
   }
   return "";
@@ -96,5 +96,5 @@ TEST_CASE("a long answer in small chunks is none that has no end") {
   for (int i = 0; i < 300000; ++i) answer += "1\r\na\r\n";
   answer += "0\r\n\r\n";
   EndlessServer server(answer, "", 0);
-  CHECK(http::Client(http::parse_url(server.url), "", 60).get("/v1/models").size() == 300000);
+  CHECK(Client(parse_url(server.url), "", 60).get("/v1/models").size() == 300000);
 }

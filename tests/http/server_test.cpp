@@ -15,24 +15,24 @@
 
 #include "temper/base/work_queue.h"
 
-using namespace temper::serve;
+using namespace temper::http;
 
 namespace {
 
 constexpr double kLong = 60;  // seconds: no test waits so long unless it fails
 
-class Client {
+class RawClient {
  public:
-  explicit Client(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
   }
-  ~Client() { close(); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  ~RawClient() { close(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -71,16 +71,16 @@ class Client {
 
 // GET /now: "now" at once. POST /echo: the body. GET /stream: parts of a stream until the test ends
 // it. GET /never: no answer. Bodies of at most 1000 bytes; /large: any.
-class Echo : public http::Handler {
+class Echo : public Handler {
  public:
-  http::Admission admit(const http::RequestHead& head) override {
+  Admission admit(const RequestHead& head) override {
     if (head.path == "/now")
-      return {.answer = http::Answer{200, "now", "text/plain"}, .handle = {}};
+      return {.answer = Answer{200, "now", "text/plain"}, .handle = {}};
     if (head.path == "/throws_at_head") throw std::runtime_error("a failure of admit");
-    if (head.path == "/refused") return {.answer = http::Answer{401, "no"}, .handle = {}};
-    http::Admission out{
+    if (head.path == "/refused") return {.answer = Answer{401, "no"}, .handle = {}};
+    Admission out{
         .answer = {}, .handle = {}, .most_body_bytes = head.path == "/large" ? 1 << 30 : 1000};
-    out.handle = [this](std::shared_ptr<http::Exchange> exchange) {
+    out.handle = [this](std::shared_ptr<Exchange> exchange) {
       if (exchange->head().path == "/stream" || exchange->head().path == "/never") {
         exchange->on_change([this, e = exchange.get()] {
           if (e->is_gone()) ++gone;
@@ -106,15 +106,15 @@ class Echo : public http::Handler {
     };
     return out;
   }
-  http::Answer refusal(int status, const std::string& message) override {
+  Answer refusal(int status, const std::string& message) override {
     return {status, message};
   }
-  void done(const http::RequestHead& head, int status, int64_t, double) override {
+  void done(const RequestHead& head, int status, int64_t, double) override {
     last_status = status;
     if (head.path == "/throws_after") throw std::runtime_error("a failure of done");
   }
 
-  std::shared_ptr<http::Exchange> take() {
+  std::shared_ptr<Exchange> take() {
     for (;; std::this_thread::sleep_for(std::chrono::milliseconds(2))) {
       const std::lock_guard lock(mutex);
       if (kept.empty()) continue;
@@ -126,12 +126,12 @@ class Echo : public http::Handler {
 
   std::atomic<int> gone{0}, last_status{-1};
   std::mutex mutex;
-  std::vector<std::shared_ptr<http::Exchange>> kept;
+  std::vector<std::shared_ptr<Exchange>> kept;
   temper::WorkQueue workers{{.threads = 2}};
 };
 
 struct Running {
-  explicit Running(const http::Limits& limits = {}) : server(echo, limits) {
+  explicit Running(const Limits& limits = {}) : server(echo, limits) {
     port = server.bind("127.0.0.1", 0);
     REQUIRE(port > 0);
     thread = std::thread([this] { server.run(); });
@@ -141,12 +141,12 @@ struct Running {
     thread.join();
   }
   std::string ask(const std::string& text) const {
-    Client client(port);
+    RawClient client(port);
     client.send(text);
     return client.all();
   }
   Echo echo;
-  http::Server server;
+  Server server;
   int port = 0;
   std::thread thread;
 };
@@ -170,7 +170,7 @@ TEST_CASE("requests, answers, and connections that stay") {
   CHECK(now.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(has(now, "\r\nContent-Length: 3\r\n"));
   CHECK(now.ends_with("\r\n\r\nnow"));
-  Client client(r.port);
+  RawClient client(r.port);
   for (int i = 0; i < 3; ++i) {
     client.send(post("/echo", "Content-Length: 5\r\n", "hello"));
     CHECK(has(client.until("hello"), "/echo 5 hello"));
@@ -191,7 +191,7 @@ TEST_CASE("requests, answers, and connections that stay") {
 
 TEST_CASE("a client that asks first is told to go on, unless its body is too large") {
   const Running r;
-  Client client(r.port);
+  RawClient client(r.port);
   client.send(post("/echo", "Content-Length: 2\r\nExpect: 100-continue\r\n", ""));
   CHECK(client.until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
   client.send("ab");
@@ -270,7 +270,7 @@ TEST_CASE("requests that come before the answer to the first one wait, however m
   const std::string one = "GET /now HTTP/1.1\r\n" + kHost + "\r\n";
   std::string rest;
   for (int i = 0; i < kMany; ++i) rest += one;
-  Client client(r.port);
+  RawClient client(r.port);
   client.send("GET /never HTTP/1.1\r\n" + kHost + "\r\n" + one);
   const auto first = r.echo.take();
   std::thread sends([&] { client.send(rest + closing("/now")); });
@@ -286,18 +286,18 @@ TEST_CASE("requests that come before the answer to the first one wait, however m
 }
 
 TEST_CASE("heads, bodies and connections that wait have deadlines") {
-  http::Limits limits;
+  Limits limits;
   limits.head_seconds = limits.idle_seconds = limits.body_seconds = 1;
   limits.body_bytes_per_second = 1e9;
   const Running r(limits);
   CHECK(r.ask("") == "");
   CHECK(r.ask("GET /now HT").starts_with("HTTP/1.1 408"));
   CHECK(r.ask(post("/echo", "Content-Length: 5\r\n", "he")).starts_with("HTTP/1.1 408"));
-  Client idle(r.port);
+  RawClient idle(r.port);
   idle.send("GET /now HTTP/1.1\r\n" + kHost + "\r\n");
   CHECK(idle.all().ends_with("now"));
   // A byte now and then does not help.
-  Client drips(r.port);
+  RawClient drips(r.port);
   std::atomic<bool> over{false};
   std::thread dripping([&] {
     while (!over) {
@@ -311,31 +311,31 @@ TEST_CASE("heads, bodies and connections that wait have deadlines") {
 }
 
 TEST_CASE("connections that wait give their places to others") {
-  http::Limits limits;
+  Limits limits;
   limits.connections = 8;
   limits.head_seconds = kLong;
   Running r(limits);
-  std::vector<std::unique_ptr<Client>> silent;
+  std::vector<std::unique_ptr<RawClient>> silent;
   for (int i = 0; i < 30; ++i) {
-    silent.push_back(std::make_unique<Client>(r.port));
+    silent.push_back(std::make_unique<RawClient>(r.port));
     silent.back()->send("GET /");
   }
   CHECK(has(r.ask(closing("/now")), "now"));
   CHECK(silent[0]->all() == "");
   // Those that are being answered keep theirs.
-  std::vector<std::unique_ptr<Client>> busy;
+  std::vector<std::unique_ptr<RawClient>> busy;
   for (int i = 0; i < 8; ++i) {
-    busy.push_back(std::make_unique<Client>(r.port));
+    busy.push_back(std::make_unique<RawClient>(r.port));
     busy.back()->send(closing("/never"));
   }
-  std::vector<std::shared_ptr<http::Exchange>> asked;
+  std::vector<std::shared_ptr<Exchange>> asked;
   for (int i = 0; i < 8; ++i) asked.push_back(r.echo.take());
   CHECK(has(r.ask(closing("/now")), "now"));
   CHECK(r.ask(post("/echo", "Content-Length: 1\r\n", "1")).starts_with("HTTP/1.1 503"));
   // Those that were refused, and are still there, make no room for others.
-  std::vector<std::unique_ptr<Client>> refused;
+  std::vector<std::unique_ptr<RawClient>> refused;
   for (int i = 0; i < 6; ++i) {
-    refused.push_back(std::make_unique<Client>(r.port));
+    refused.push_back(std::make_unique<RawClient>(r.port));
     refused.back()->send(post("/echo", "Content-Length: 1000\r\n", "1"));
     CHECK(refused.back()->until("\r\n\r\n").starts_with("HTTP/1.1 503"));
   }
@@ -344,10 +344,10 @@ TEST_CASE("connections that wait give their places to others") {
 }
 
 TEST_CASE("bodies together have a limit of memory, beside which small ones pass") {
-  http::Limits limits;
+  Limits limits;
   limits.buffered_bytes = 1 << 20;
   Running r(limits);
-  Client half(r.port);
+  RawClient half(r.port);
   half.send(post("/large", "Content-Length: 2000000\r\n", std::string(1000000, 'x')));
   while (r.server.counts().buffered_bytes < 900000) std::this_thread::yield();
   CHECK(r.ask(post("/large", "Content-Length: 300000\r\n", std::string(300000, 'x')))
@@ -363,11 +363,11 @@ TEST_CASE("bodies together have a limit of memory, beside which small ones pass"
 }
 
 TEST_CASE("streams: parts, heartbeats, clients that go away and clients that do not read") {
-  http::Limits limits;
+  Limits limits;
   limits.write_seconds = 0.5;
   Running r(limits);
   {
-    Client client(r.port);
+    RawClient client(r.port);
     client.send("GET /stream HTTP/1.1\r\n" + kHost + "\r\n");
     const auto stream = r.echo.take();
     stream->begin_stream("text/event-stream", "beat", 0.2);
@@ -382,7 +382,7 @@ TEST_CASE("streams: parts, heartbeats, clients that go away and clients that do 
     CHECK(r.echo.gone == 0);
   }
   {
-    Client client(r.port);
+    RawClient client(r.port);
     client.send(closing("/stream"));
     const auto stream = r.echo.take();
     client.close();
@@ -391,7 +391,7 @@ TEST_CASE("streams: parts, heartbeats, clients that go away and clients that do 
     stream->send("into nothing");
     stream->end_stream(true);
   }
-  Client stalls(r.port);
+  RawClient stalls(r.port);
   stalls.send(closing("/stream"));
   const auto stream = r.echo.take();
   stream->begin_stream("text/event-stream");
@@ -410,7 +410,7 @@ TEST_CASE("streams: parts, heartbeats, clients that go away and clients that do 
 
 TEST_CASE("the end: what is being answered is answered, nothing else begins") {
   auto r = std::make_unique<Running>();
-  Client client(r->port), idle(r->port);
+  RawClient client(r->port), idle(r->port);
   client.send("GET /never HTTP/1.1\r\n" + kHost + "\r\n");
   const auto asked = r->echo.take();
   idle.send("GET /now HTTP/1.1\r\n" + kHost + "\r\n");
@@ -427,7 +427,7 @@ TEST_CASE("the end: what is being answered is answered, nothing else begins") {
 
 TEST_CASE("what the functions of a server throw ends no other connection") {
   const Running r;
-  Client other(r.port);  // stays
+  RawClient other(r.port);  // stays
   other.send(post("/never", "Content-Length: 0\r\n", ""));
   const auto waiting = const_cast<Echo&>(r.echo).take();
   for (int i = 0; i < 2; ++i) {
@@ -444,7 +444,7 @@ TEST_CASE("what the functions of a server throw ends no other connection") {
   }
   {
     // Clients that leave before their answer: what is thrown then is no answer.
-    Client leaves(r.port);
+    RawClient leaves(r.port);
     leaves.send(post("/never", "Content-Length: 0\r\n", ""));
     const auto left = const_cast<Echo&>(r.echo).take();
     left->on_change([] { throw std::runtime_error("a failure of on_change"); });

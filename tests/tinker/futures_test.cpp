@@ -12,9 +12,9 @@ using namespace temper::tinker;
 namespace {
 
 struct Client {
-  std::vector<serve::Answer> got;
+  std::vector<http::Answer> got;
   Futures::Send send() {
-    return [this](serve::Answer answer) { got.push_back(std::move(answer)); };
+    return [this](http::Answer answer) { got.push_back(std::move(answer)); };
   }
   void ask(Futures& futures, const std::string& id, const std::string& owner = "me") {
     futures.retrieve(owner, id, send());
@@ -34,7 +34,7 @@ TEST_CASE("a client that waits is told when the result is there, and may ask aga
   futures.resolve(id, "bytes", Futures::Kind::kProtobuf);
   client.ask(futures, id);
   REQUIRE(client.got.size() == 2);
-  for (const serve::Answer& answer : client.got) {
+  for (const http::Answer& answer : client.got) {
     CHECK(answer.status == 200);
     CHECK(answer.body == "bytes");
     CHECK(answer.type == "application/x-protobuf");
@@ -157,7 +157,7 @@ TEST_CASE("a sparse result takes the place of what it holds") {
   client.ask(futures, other, "other");
   CHECK(client.got.back().status == 200);
   client.ask(futures, id);
-  const serve::Answer& answer = client.got.back();
+  const http::Answer& answer = client.got.back();
   CHECK(answer.status == 200);
   CHECK(answer.body.size() < 10000);
   REQUIRE(answer.headers.size() == 1);

@@ -62,7 +62,7 @@ class TinyServer {
   std::string result(const Json& future, const char* owner = kMe) {
     const auto found = std::make_shared<std::string>();
     service->futures().retrieve(owner, future["request_id"],
-                                [found](serve::Answer answer) { *found = answer.body; });
+                                [found](http::Answer answer) { *found = answer.body; });
     return *found;
   }
   Json step(const std::string& model) {

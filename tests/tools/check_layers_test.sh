@@ -27,6 +27,10 @@ expect "temper/train/a.h:2: train includes rl, a higher layer" temper/train/a.h 
 expect "temper/data/parquet/a.cpp:2: data includes ops, a higher layer" temper/data/parquet/a.cpp '#include "temper/ops/forest.h"'
 expect "temper/data/a.cpp:2: LibTorch is not included here" temper/data/a.cpp '#include <ATen/ATen.h>'
 expect "temper/ops/native/kernels/a.h:2: LibTorch is not included here" temper/ops/native/kernels/a.h '#include <c10/util/Half.h>'
+expect "temper/models/a.h:2: kernels are called by temper/ops alone" temper/models/a.h '#include "temper/ops/native/kernels/gemm.h"'
+expect "temper/models/a.h:2: kernels are called by temper/ops alone" temper/models/a.h 'inline int a = kernels::kRows;'
+expect "" temper/models/a.h '// as kernels::kRows has it'
+expect "" temper/ops/native/a.h 'inline int a = kernels::kRows;'
 expect "temper/train/a.cu:2: c10d belongs to temper/dist" temper/train/a.cu '#include <torch/csrc/distributed/c10d/Store.hpp>'
 expect "$dir/temper/misc/a.h: folder misc is not in the list of layers" temper/misc/a.h '#include <string>'
 expect "temper/train/a.h:2: misc is not in the list of layers" temper/train/a.h '#include "temper/misc/a.h"'
@@ -34,4 +38,7 @@ expect "" temper/train/a.h '#include "temper/train/b.h"'
 expect "" temper/train/a.h '#include "temper/base/error.h"'
 expect "" temper/train/a.h '#include <ATen/ATen.h>'
 expect "" temper/dist/a.cpp '#include <torch/csrc/distributed/c10d/Store.hpp>'
+for i in $(seq 30); do touch "$dir/temper/train/file$i.h"; done
+expect "temper/train: 31 files, expected at most 30; split the folder" temper/train/a.h ""
+expect "" temper/dist/a.h ""
 exit $bad

@@ -68,7 +68,7 @@ class Rank {
     if (listening_.joinable()) listening_.join();
   }
   PoolOptions::Server server() const {
-    return {generate::remote::parse_url(server_.address()), "key", "a rank"};
+    return {http::parse_url(server_.address()), "key", "a rank"};
   }
   std::atomic<int> asked{0};
 
