@@ -10,7 +10,7 @@ pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-pkg_check_modules(HTTPLIB REQUIRED cpp-httplib)
+pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl)
 find_path(BOOST_BEAST boost/beast/http/parser.hpp REQUIRED)  # headers alone (libboost-dev)
 
 if(TEMPER_TORCH)

@@ -65,11 +65,7 @@ function(temper_core_folders)
   add_library(temper_core SHARED ${sources} $<TARGET_OBJECTS:temper_core_cold>)
   target_include_directories(temper_core PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
   target_link_libraries(temper_core PUBLIC temper_text Threads::Threads nlohmann_json::nlohmann_json
-    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
-  # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the
-  # precompiled header.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/http/client.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}"
-    SKIP_UNITY_BUILD_INCLUSION ON)
+    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::OPENSSL ZLIB::ZLIB ${CMAKE_DL_LIBS})
   set_target_properties(temper_core PROPERTIES INSTALL_RPATH "$ORIGIN")
   temper_unity(temper_core)
 endfunction()

@@ -1,36 +1,44 @@
 #include "temper/http/client.h"
 
-#include <httplib.h>
-
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <ctime>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <system_error>
-#include <thread>
 
 #include "temper/base/clock.h"
 #include "temper/base/json.h"
 #include "temper/base/liveness.h"
-#include "temper/http/bytes_read.h"
+#include "temper/http/appended_body.h"
 
 namespace temper::http {
 namespace {
 
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using Tcp = asio::ip::tcp;
+using AnswerParser = beast::http::response_parser<AppendedBody>;
+
 constexpr double kConnectSeconds = 5;
+constexpr double kHeartbeatPatience = 14 * 24 * 3600;  // seconds between bytes; stop() may end it
 constexpr size_t kLongestQuote = 300;
-constexpr size_t kLongestAnswer = size_t{512}
-                                  << 20;  // bytes; of a server that is not well it has no end
-constexpr int64_t kMostOverhead = int64_t{1} << 20;  // bytes of an answer beside its body
+// Bytes. A server that is not well sends answers without end, or heads, sizes of chunks and
+// trailers.
+constexpr size_t kLongestAnswer = size_t{512} << 20;
+constexpr int64_t kMostOverhead = int64_t{1} << 20;  // of an answer beside its body
 constexpr int64_t kOverheadOfByte = 16;              // and of each byte, which may be a chunk
-constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
-constexpr time_t kHeartbeatPatience =
-    14 * 24 * 3600;  // seconds between bytes; stop() may end it before
+constexpr size_t kReadOfAnswer = size_t{256} << 10;
 
 std::string in_one_line(std::string text) {
   for (char& c : text)
@@ -54,23 +62,8 @@ std::string message_of(const std::string& body) {
   return dump_json(*found).substr(0, kLongestQuote);
 }
 
-std::string reason(httplib::Error error) {
-  switch (error) {
-    case httplib::Error::Connection:
-    case httplib::Error::ConnectionTimeout:
-      return "cannot connect; is the server running there?";
-    case httplib::Error::Read:
-      return "the connection ended, or the time was over, before the answer was whole";
-    case httplib::Error::Canceled:
-      return "the answer took too long";
-    default:
-      return httplib::to_string(error);
-  }
-}
-
 // Retry-After is a number of seconds, or a date of HTTP.
-std::optional<double> retry_after(const httplib::Response& answer) {
-  const std::string text = answer.get_header_value("Retry-After");
+std::optional<double> retry_after(const std::string& text) {
   int64_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error == std::errc() && end == text.data() + text.size())
@@ -80,77 +73,28 @@ std::optional<double> retry_after(const httplib::Response& answer) {
   return std::max(0.0, std::difftime(::timegm(&date), std::time(nullptr)));
 }
 
-// The client's newest socket. Another connection may get the number of one that was closed.
-struct Connection {
-  std::atomic<int> socket{-1};
-  std::atomic<int64_t> opened{0};  // connections so far
+// The parts of "http://host:port", "https://[::1]".
+struct Origin {
+  bool tls = false;
+  std::string authority, host, port;
 };
 
-// The library reads heads, sizes of chunks and trailers of any length. This ends a connection whose
-// server sends them without end, by counting the bytes that were read of it.
-class OverheadWatch {
- public:
-  OverheadWatch(httplib::Client& client, const Connection& connection)
-      : client_(client),
-        connection_(connection),
-        first_(connection.opened),
-        before_(bytes_read(connection.socket)) {
-    try {
-      thread_ = std::thread([this] { watch(); });
-    } catch (const std::system_error&) {
-      // Without a thread nobody watches, as with most servers nobody has to.
-    }
-  }
-  ~OverheadWatch() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-  OverheadWatch(const OverheadWatch&) = delete;
-  OverheadWatch& operator=(const OverheadWatch&) = delete;
+Origin parse_origin(const std::string& text) {
+  const size_t begin = text.find("://") + 3;
+  Origin origin{.tls = text.starts_with("https"), .authority = text.substr(begin)};
+  const size_t bracket = origin.authority.rfind(']');
+  const size_t colon = origin.authority.find(':', bracket == std::string::npos ? 0 : bracket);
+  origin.host = origin.authority.substr(0, colon);
+  if (origin.host.starts_with("[") && origin.host.ends_with("]"))
+    origin.host = origin.host.substr(1, origin.host.size() - 2);
+  origin.port = colon != std::string::npos ? origin.authority.substr(colon + 1)
+                : origin.tls               ? "443"
+                                           : "80";
+  return origin;
+}
 
-  void add_body(size_t bytes) { body_ += static_cast<int64_t>(bytes); }
-  bool ended() const { return ended_; }
-
- private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kBetweenLooks, [this] { return done_; })) {
-      const int64_t read =
-          bytes_read(connection_.socket) - (connection_.opened == first_ ? before_ : 0);
-      if (read <= kMostOverhead + (1 + kOverheadOfByte) * body_) continue;
-      ended_ = true;
-      lock.unlock();
-      client_.stop();
-      return;
-    }
-  }
-
-  httplib::Client& client_;
-  const Connection& connection_;
-  const int64_t first_;   // the connection at the begin, as `opened` counts them
-  const int64_t before_;  // bytes of its earlier answers
-  std::atomic<int64_t> body_{0};
-  std::atomic<bool> ended_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::thread thread_;
-};
-
-std::string body_of(const httplib::Result& result, std::string body, const std::string& path) {
-  if (body.size() > kLongestAnswer)
-    throw Failure(temper::str(path, ": the answer has more than ", kLongestAnswer,
-                              " bytes; is this a "
-                              "rollout server?"),
-                  true);
-  if (!result) throw Failure(temper::str(path, ": ", reason(result.error())), true);
-  if (result->status / 100 == 2) return body;
-  throw Failure(temper::str(path, ": status ", result->status, " ", message_of(body)), false,
-                result->status, retry_after(result.value()));
+bool is_one_word(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != 127; });
 }
 
 }  // namespace
@@ -159,7 +103,7 @@ ServerUrl parse_url(const std::string& text) {
   const size_t scheme = text.find("://");
   const std::string name = text.substr(0, scheme);
   check<ConfigError>(scheme != std::string::npos && (name == "http" || name == "https") &&
-                         scheme + 3 < text.size() && text[scheme + 3] != '/',
+                         scheme + 3 < text.size() && text[scheme + 3] != '/' && is_one_word(text),
                      "rollout.server.urls: found ", text, ", expected http://HOST:PORT");
   const size_t path = text.find('/', scheme + 3);
   const std::string host = text.substr(scheme + 3, path - scheme - 3);
@@ -182,66 +126,209 @@ ServerUrl parse_url(const std::string& text) {
   return url;
 }
 
+// Every wait runs the events of its operation on the caller's thread, up to a deadline; stop()
+// closes the socket by an event.
 struct Client::Impl {
   Impl(const ServerUrl& url, const std::string& api_key, double timeout_seconds)
-      : client(url.origin), prefix(url.prefix), timeout(timeout_seconds) {
-    using std::chrono::duration_cast, std::chrono::microseconds;
-    const auto time = [](double seconds) {
-      return duration_cast<microseconds>(std::chrono::duration<double>(seconds));
+      : origin(parse_origin(url.origin)), prefix(url.prefix), timeout(timeout_seconds) {
+    check<ConfigError>(is_one_word(api_key), "the API key of ", url.origin,
+                       ": found a space or a control character, expected one word");
+    headers = "Host: " + origin.authority + "\r\nAccept: */*\r\nUser-Agent: temper\r\n";
+    if (!api_key.empty()) headers += "Authorization: Bearer " + api_key + "\r\n";
+    if (!origin.tls) return;
+    context.emplace(asio::ssl::context::tls_client);
+    context->set_default_verify_paths();
+  }
+
+  // Runs an asynchronous operation, which begin(handler) starts, to its end. Returns the bytes that
+  // it moved. Throws Failure "what failed" unless it ends well in time; `over`: what failed where
+  // time did.
+  template <class Begin>
+  size_t wait(double seconds, const std::string& failed, const std::string& over, Begin begin) {
+    using std::chrono::duration, std::chrono::duration_cast, std::chrono::milliseconds;
+    std::optional<beast::error_code> result;
+    size_t moved = 0;
+    const auto done = [&](const beast::error_code& error, size_t bytes) {
+      result = error;
+      moved = bytes;
     };
-    client.set_connection_timeout(time(std::min(kConnectSeconds, timeout)));
-    client.set_read_timeout(time(timeout));
-    client.set_write_timeout(time(timeout));
-    client.set_keep_alive(true);
-    client.set_tcp_nodelay(true);
-    client.set_socket_options([this](socket_t fd) {
-      notice_silence(fd);
-      connection.socket = fd;
-      ++connection.opened;
+    io.restart();
+    begin(done);
+    io.run_for(duration_cast<milliseconds>(
+        duration<double>(std::clamp(seconds, 0.0, kHeartbeatPatience))));
+    const bool in_time = result.has_value();
+    if (!in_time) {
+      close();
+      io.restart();
+      io.run();  // the operation, which refers to this call, ends
+    }
+    if (in_time && !*result) return moved;
+    close();
+    if (stopped) throw Failure(failed + ": the connection was ended here", true);
+    throw Failure(temper::str(failed, ": ", over), true);
+  }
+
+  bool is_usable() {
+    if (!socket.is_open()) return false;
+    char byte;
+    // An idle connection has nothing to read: neither its end nor a late answer.
+    return ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           (errno == EAGAIN || errno == EWOULDBLOCK);
+  }
+
+  void connect(const std::string& path) {
+    close();
+    const std::string no_connection = "cannot connect; is the server running there?";
+    const double end = steady_seconds() + std::min(kConnectSeconds, timeout);
+    const auto left = [&] { return end - steady_seconds(); };
+    Tcp::resolver resolver(io);
+    Tcp::resolver::results_type addresses;
+    wait(left(), path, no_connection, [&](auto done) {
+      resolver.async_resolve(origin.host, origin.port, [&, done](auto error, auto found) {
+        addresses = found;
+        done(error, 0);
+      });
     });
-    if (!api_key.empty()) client.set_bearer_token_auth(api_key);
+    wait(left(), path, no_connection, [&](auto done) {
+      asio::async_connect(socket, addresses,
+                          [done](auto error, const Tcp::endpoint&) { done(error, 0); });
+    });
+    beast::error_code ignored;
+    socket.set_option(Tcp::no_delay(true), ignored);
+    notice_silence(socket.native_handle());
+    if (!context) return;
+    tls.emplace(socket, *context);
+    ::SSL_set_tlsext_host_name(tls->native_handle(), origin.host.c_str());
+    tls->set_verify_mode(asio::ssl::verify_peer);
+    tls->set_verify_callback(asio::ssl::host_name_verification(origin.host));
+    wait(left(), path, "no TLS connection; is the server's certificate valid here?",
+         [&](auto done) {
+           tls->async_handshake(asio::ssl::stream_base::client,
+                                [done](auto error) { done(error, 0); });
+         });
   }
 
-  std::string send(const char* method, const std::string& path, const std::string& body) {
-    httplib::Request request;
-    request.method = method;
-    request.path = prefix + path;
-    request.body = body;
-    if (!body.empty()) request.set_header("Content-Type", "application/json");
-    return send(request, path, timeout);
+  void close() {
+    beast::error_code ignored;
+    socket.close(ignored);
+    tls.reset();
   }
 
-  std::string send(httplib::Request& request, const std::string& path, double seconds) {
+  void write(const std::string& path, const char* data, size_t size) {
+    while (size > 0) {
+      const asio::const_buffer rest(data, size);
+      const size_t n = wait(timeout, path, kNotWhole, [&](auto done) {
+        tls ? tls->async_write_some(rest, done) : socket.async_write_some(rest, done);
+      });
+      data += n;
+      size -= n;
+    }
+  }
+
+  // Sends a request and reads its answer. `between`: seconds without a byte; `most`: seconds for
+  // the whole. part: is called with each part of the body instead of keeping it, unless null.
+  std::string send(const char* method, const std::string& path, std::string_view type,
+                   std::string_view body, double between, double most,
+                   const std::function<void()>& part = {}) {
     check_not_stopped(path);
-    // The library limits the time between bytes, not their number.
-    const double end = steady_seconds() + seconds;
-    std::string body;
-    OverheadWatch watch(client, connection);
-    request.content_receiver = [&](const char* part, size_t size, uint64_t, uint64_t) {
-      watch.add_body(size);
-      body.append(part, size);
-      return body.size() <= kLongestAnswer && steady_seconds() < end;
+    const double end = steady_seconds() + most;
+    std::string head = temper::str(method, " ", prefix, path, " HTTP/1.1\r\n", headers);
+    if (!type.empty())
+      head += temper::str("Content-Type: ", type, "\r\nContent-Length: ", body.size(), "\r\n");
+    head += "\r\n";
+    if (!is_usable()) connect(path);
+    write(path, head.data(), head.size());
+    write(path, body.data(), body.size());
+    return receive(path, between, end, part);
+  }
+
+  std::string receive(const std::string& path, double between, double end,
+                      const std::function<void()>& part) {
+    std::optional<AnswerParser> parser;
+    beast::flat_buffer unparsed(static_cast<size_t>(kMostOverhead));
+    int64_t read = 0, of_body = 0;
+    const auto fail = [&](const auto&... why) {
+      close();
+      throw Failure(temper::str(path, ": ", why...), true);
     };
-    httplib::Result result = client.send(request);
-    if (!result && watch.ended())
-      throw Failure(temper::str(path,
-                                ": the answer's head or chunks are too long: expected at "
-                                "most ",
-                                kMostOverhead,
-                                " bytes beside the body; is this a "
-                                "rollout server?"),
-                    true);
-    return body_of(result, std::move(body), path);
+    const auto too_long = [&] {
+      fail("the answer's head or chunks are too long: expected at most ", kMostOverhead,
+           " bytes beside the body; is this a rollout server?");
+    };
+    for (bool closed = false; !parser || !parser->is_done();) {
+      if (!parser) {
+        parser.emplace();
+        parser->header_limit(static_cast<uint32_t>(kMostOverhead));
+        parser->body_limit(kLongestAnswer);
+        parser->eager(true);
+      } else if (closed) {
+        fail(kNotWhole);
+      }
+      beast::error_code error = beast::http::error::need_more;
+      if (unparsed.size() > 0) unparsed.consume(parser->put(unparsed.data(), error));
+      std::string& body = parser->get().body();
+      if (part && !body.empty() && parser->get().result_int() / 100 == 2) {
+        of_body += static_cast<int64_t>(body.size());
+        body.clear();
+        part();
+      }
+      if (error == beast::http::error::body_limit)
+        fail("the answer has more than ", kLongestAnswer, " bytes; is this a rollout server?");
+      if (error == beast::http::error::header_limit) too_long();
+      if (error && error != beast::http::error::need_more)
+        fail("the answer is not HTTP: ", error.message());
+      if (read >
+          kMostOverhead + (1 + kOverheadOfByte) * (of_body + static_cast<int64_t>(body.size())))
+        too_long();
+      if (parser->is_done()) {
+        if (parser->get().result_int() / 100 != 1) break;
+        parser.reset();  // "100 Continue": the answer follows
+        continue;
+      }
+      const size_t space = std::min(kReadOfAnswer, unparsed.max_size() - unparsed.size());
+      if (space == 0) too_long();
+      if (steady_seconds() >= end) fail("the answer took too long");
+      const size_t n =
+          read_some(path, unparsed.prepare(space), std::min(between, end - steady_seconds()));
+      unparsed.commit(n);
+      read += static_cast<int64_t>(n);
+      if (n > 0) continue;
+      closed = true;
+      parser->put_eof(error);
+      if (error) fail(kNotWhole);
+    }
+    auto& answer = parser->get();
+    if (!answer.keep_alive() || unparsed.size() > 0) close();
+    if (answer.result_int() / 100 == 2) return std::move(answer.body());
+    throw Failure(
+        temper::str(path, ": status ", answer.result_int(), " ", message_of(answer.body())), false,
+        static_cast<int>(answer.result_int()), retry_after(std::string(answer["Retry-After"])));
+  }
+
+  // 0: the other end has closed the connection.
+  size_t read_some(const std::string& path, asio::mutable_buffer space, double seconds) {
+    return wait(seconds, path, kNotWhole, [&](auto done) {
+      const auto ended = [done](const beast::error_code& error, size_t bytes) {
+        const bool end = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
+        done(end ? beast::error_code() : error, bytes);
+      };
+      tls ? tls->async_read_some(space, ended) : socket.async_read_some(space, ended);
+    });
   }
 
   void check_not_stopped(const std::string& path) const {
     if (stopped) throw Failure(path + ": the connection was ended here", true);
   }
 
-  Connection connection;
-  httplib::Client client;
-  std::string prefix;
+  static constexpr const char* kNotWhole =
+      "the connection ended, or the time was over, before the answer was whole";
+  Origin origin;
+  std::string prefix, headers;
   double timeout;
+  asio::io_context io{1};
+  std::optional<asio::ssl::context> context;  // of https
+  Tcp::socket socket{io};
+  std::optional<asio::ssl::stream<Tcp::socket&>> tls;
   std::atomic<bool> stopped{false};
 };
 
@@ -249,39 +336,30 @@ Client::Client(const ServerUrl& url, const std::string& api_key, double timeout_
     : impl_(std::make_unique<Impl>(url, api_key, timeout_seconds)) {}
 Client::~Client() = default;
 
-std::string Client::get(const std::string& path) { return impl_->send("GET", path, {}); }
+std::string Client::get(const std::string& path) {
+  return impl_->send("GET", path, "", "", impl_->timeout, impl_->timeout);
+}
 
 std::string Client::post(const std::string& path, const std::string& json) {
-  return impl_->send("POST", path, json);
+  return impl_->send("POST", path, "application/json", json, impl_->timeout, impl_->timeout);
 }
 
 std::string Client::post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes) {
-  httplib::Request request;
-  request.method = "POST";
-  request.path = impl_->prefix + path;
-  request.set_header("Content-Type", "application/octet-stream");
-  request.content_length_ = bytes->size();
-  request.content_provider_ = [&](size_t offset, size_t length, httplib::DataSink& sink) {
-    return !impl_->stopped && sink.write(bytes->data() + offset, length);
-  };
   // Sending them may take any time.
-  return impl_->send(request, path, INFINITY);
+  return impl_->send("POST", path, "application/octet-stream", *bytes, impl_->timeout, INFINITY);
 }
 
 void Client::follow_heartbeats(const std::string& path, const std::function<void()>& heard) {
-  if (impl_->stopped) return;
-  impl_->client.set_read_timeout(kHeartbeatPatience);
-  OverheadWatch watch(impl_->client, impl_->connection);
-  impl_->client.Get(impl_->prefix + path, [&](const char*, size_t size) {
-    watch.add_body(size);
-    heard();
-    return true;
-  });
+  try {
+    impl_->send("GET", path, "", "", kHeartbeatPatience, INFINITY, heard);
+  } catch (const Failure&) {
+    // The server, its host or stop() has ended it.
+  }
 }
 
 void Client::stop() {
   impl_->stopped = true;
-  impl_->client.stop();
+  asio::post(impl_->io, [impl = impl_.get()] { impl->close(); });
 }
 
 }  // namespace temper::http

@@ -8,6 +8,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -97,4 +105,84 @@ TEST_CASE("a long answer in small chunks is none that has no end") {
   answer += "0\r\n\r\n";
   EndlessServer server(answer, "", 0);
   CHECK(Client(parse_url(server.url), "", 60).get("/v1/models").size() == 300000);
+}
+
+namespace {
+
+// A certificate of localhost that signs itself, until the year 2126, and its key.
+constexpr const char* kCertificate = R"(-----BEGIN CERTIFICATE-----
+MIIBmjCCAUGgAwIBAgIUJrO6b74azYUtsEho8I5mtVjaTj0wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNzAyNTUxM1oYDzIxMjYxMTAz
+MDI1NTEzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASk8Ht4jVNWtmRWwU+DQr0scrr8nBiiRESLbrvFTmc3SVXfVo3L/wSN
+7MoQxyvdYbhW8Riq1Q2WQLoKSRC/z5Gco28wbTAdBgNVHQ4EFgQU1CnZpUku2iIv
+Ydm3krRgFxsTorAwHwYDVR0jBBgwFoAU1CnZpUku2iIvYdm3krRgFxsTorAwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDRwAwRAIgKIFRxhotYkkZwRIls36nnD9WPFDXORBN+qMAc98rCdkCIGFD
+YjQyw6LunNeeF9G1a8+aznAy8Q+IDQOZ83QizlnD
+-----END CERTIFICATE-----
+)";
+constexpr const char* kKey = R"(-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgxB3fycO6+Hig6sf0
+m7m7F9m/lm/E2jrpfE/1DRFFj6ChRANCAASk8Ht4jVNWtmRWwU+DQr0scrr8nBii
+RESLbrvFTmc3SVXfVo3L/wSN7MoQxyvdYbhW8Riq1Q2WQLoKSRC/z5Gc
+-----END PRIVATE KEY-----
+)";
+
+// Answers each of `connections` connections over TLS; a handshake that the client breaks off is
+// one.
+class TlsServer {
+ public:
+  explicit TlsServer(int connections) {
+    namespace asio = boost::asio;
+    context_.use_certificate_chain(asio::buffer(std::string(kCertificate)));
+    context_.use_private_key(asio::buffer(std::string(kKey)), asio::ssl::context::pem);
+    thread_ = std::thread([this, connections] {
+      for (int i = 0; i < connections; ++i) {
+        asio::ssl::stream<asio::ip::tcp::socket> stream(io_, context_);
+        acceptor_.accept(stream.lowest_layer());
+        boost::system::error_code error;
+        stream.handshake(asio::ssl::stream_base::server, error);
+        std::string request;
+        while (!error) {
+          asio::read_until(stream, asio::dynamic_buffer(request), "\r\n\r\n", error);
+          if (error) break;
+          request.clear();
+          asio::write(
+              stream,
+              asio::buffer(std::string("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")),
+              error);
+        }
+      }
+    });
+  }
+  ~TlsServer() { thread_.join(); }
+  std::string url(const std::string& host) const {
+    return "https://" + host + ":" + std::to_string(acceptor_.local_endpoint().port());
+  }
+
+ private:
+  boost::asio::io_context io_;
+  boost::asio::ssl::context context_{boost::asio::ssl::context::tls_server};
+  boost::asio::ip::tcp::acceptor acceptor_{io_, {boost::asio::ip::address_v4::loopback(), 0}};
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("https: the server's certificate has to be one that this machine trusts, of that host") {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("temper_certificate." + std::to_string(::getpid()));
+  std::ofstream(file) << kCertificate;
+  TlsServer server(3);
+  CHECK(failure(server.url("127.0.0.1")).find("certificate") != std::string::npos);
+  ::setenv("SSL_CERT_FILE", file.c_str(), 1);
+  {
+    Client client(parse_url(server.url("127.0.0.1")), "key", 60);
+    CHECK(client.get("/v1/models") == "hello");
+    CHECK(client.post("/v1/completions", "{}") == "hello");  // over the same connection
+  }
+  CHECK(failure(server.url("127.1")).find("certificate") != std::string::npos);
+  ::unsetenv("SSL_CERT_FILE");
+  std::filesystem::remove(file);
 }
