@@ -130,8 +130,7 @@ function(temper_program)
   target_precompile_headers(temper_cli REUSE_FROM temper_pch)
   target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11)
   target_compile_options(temper_cli PRIVATE $<$<CONFIG:Release>:-O1>)
-  # Compiled last: one large file would leave the other processors idle.
-  temper_unity(temper_cli 100000)
+  temper_unity(temper_cli 180000)
   add_executable(temper_main ${CMAKE_SOURCE_DIR}/temper/cli/main.cpp)
   target_precompile_headers(temper_main REUSE_FROM temper_pch)
   set_target_properties(temper_main PROPERTIES OUTPUT_NAME temper RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
