@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compiles every source by itself, without code (-fsyntax-only): a unity build and its precompiled header both hide a
 # missing include. Usage: tools/check_sources.sh [PATTERN]: those of temper/ whose path matches the regular expression,
-# or all. ATen's header, which takes longer than all else, is precompiled for the sources that include it, by themselves
-# or by a header.
+# or all. Headers that take longer than most sources are precompiled for the sources that include them, by themselves or
+# by a header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build-syntax
@@ -10,19 +10,22 @@ cmake -S . -B "$build" -G Ninja -DTORCH_ROOT="$(tools/setup.sh --torch-root)" -D
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
 python3 - "$build" "${1:-}" <<'PY'
 import concurrent.futures, functools, json, os, re, shlex, subprocess, sys
+# What takes longer to read than most sources.
+HEAVY = {"ATen/ATen.h", "nlohmann/json.hpp", "torch/csrc/autograd/custom_function.h"}
+LEAST_SOURCES = 4  # that a precompiled header is made for
 build, pattern = os.path.abspath(sys.argv[1]), sys.argv[2]
 commands = [c for c in json.load(open(f"{build}/compile_commands.json"))
             if os.path.relpath(c["file"]).startswith("temper/") and re.search(pattern, c["file"])]
 
 @functools.lru_cache(None)
-def includes_aten(path):
+def heavy_headers(path):
+    found = set()
     for line in open(path, errors="replace"):
-        if line.startswith("#include <ATen/ATen.h>"):
-            return True
-        project = re.match(r'#include "(temper/[^"]+)"', line)
-        if project and os.path.exists(project.group(1)) and includes_aten(project.group(1)):
-            return True
-    return False
+        if match := re.match(r"#include <([^>]+)>", line):
+            found |= {match[1]} & HEAVY
+        elif (match := re.match(r'#include "(temper/[^"]+)"', line)) and os.path.exists(match[1]):
+            found |= heavy_headers(match[1])
+    return frozenset(found)
 
 def arguments_of(command):
     arguments = shlex.split(command["command"])
@@ -32,18 +35,27 @@ def arguments_of(command):
 def run(arguments, command):
     return subprocess.run(arguments, cwd=command["directory"], capture_output=True, text=True)
 
-with_aten = [c for c in commands if includes_aten(os.path.relpath(c["file"]))]
-header = f"{build}/aten.h"
-if with_aten:
-    open(header, "w").write("#include <ATen/ATen.h>\n")
-    options, _ = arguments_of(with_aten[0])
-    made = run([*options, "-x", "c++-header", header, "-o", header + ".gch"], with_aten[0])
+# The header that holds those of a source, precompiled, by what they are and by the options: GCC takes no other.
+precompiled = {}
+groups = {}
+for command in commands:
+    options, _ = arguments_of(command)
+    headers = heavy_headers(os.path.relpath(command["file"]))
+    groups.setdefault((headers, tuple(options)), []).append(command)
+for (headers, options), sources in groups.items():
+    if not headers or len(sources) < LEAST_SOURCES:
+        continue
+    header = f"{build}/heavy{len(precompiled)}.h"
+    open(header, "w").write("".join(f"#include <{name}>\n" for name in sorted(headers)))
+    made = run([*options, "-x", "c++-header", header, "-o", header + ".gch"], sources[0])
     if made.returncode:
         sys.exit(made.stderr)
+    precompiled[headers, options] = header
 
 def check(command):
     options, source = arguments_of(command)
-    if command in with_aten:
+    header = precompiled.get((heavy_headers(os.path.relpath(command["file"])), tuple(options)))
+    if header:
         options += ["-include", header]
     done = run([*options, "-fsyntax-only", *source], command)
     return command["file"], done.returncode, done.stderr
