@@ -3,8 +3,8 @@
 before it in ORDER.
 
 LibTorch stays out of the folders in NO_TORCH and out of the kernels; the kernels' headers and namespace stay in ops;
-c10d stays in dist; no folder has more than MOST_FILES files of its own. Prints every violation as FILE:LINE; exit
-status 1 where there is one.
+c10d stays in dist; no folder has more than MOST_FILES files of its own; each layer has a README.md of at most three
+lines. Prints every violation as FILE:LINE; exit status 1 where there is one.
 """
 import pathlib
 import re
@@ -46,5 +46,10 @@ for level in sorted(p for p in (root / "temper").rglob("*") if p.is_dir()):
     count = sum(1 for f in level.iterdir() if f.suffix in {".h", ".cpp", ".cu"})
     if count > MOST_FILES:
         problems.append(f"{level.relative_to(root)}: {count} files, expected at most {MOST_FILES}; split the folder")
+for folder in ORDER:
+    readme = root / "temper" / folder / "README.md"
+    lines = readme.read_text().splitlines() if readme.exists() else []
+    if not 1 <= len(lines) <= 3:
+        problems.append(f"{readme.relative_to(root)}: {len(lines)} lines, expected one to three that say what is where")
 print("\n".join(problems))
 sys.exit(1 if problems else 0)
