@@ -48,7 +48,7 @@ const Family& family_of(const HfConfig& config) {
   const std::string nearest = nearest_family(type);
   config.fail("model_type", str("unknown model family `", type, "`; expected one of ", all,
                                 nearest.empty() ? "" : "; the nearest is `" + nearest + "`",
-                                "; docs/extending.md says how to add a family"));
+                                "; CONTRIBUTING.md says how to add a family"));
 }
 
 std::unique_ptr<Backbone> make_body(const HfConfig& config) {

@@ -41,7 +41,7 @@ std::vector<std::string> built_in(std::vector<std::string> names) {
 TEST_CASE("every name that can be chosen is in its page") {
   check_page("docs/limitations.md", models::families().names());
   check_page("docs/limitations.md", train::optimizers().names());
-  check_page("docs/rollout_servers.md", generate::remote::server_kinds().names());
+  check_page("docs/scaling.md", generate::remote::server_kinds().names());
   check_page("docs/metrics.md", sinks().names());
   check_page("docs/preferences.md", preference::losses().names());
   check_page("docs/distillation.md", distill::strategies().names());

@@ -107,7 +107,7 @@ expect 2 'model/config.json/x: no such model' score --model model/config.json/x 
 expect 2 'holds a model already' init --config config.json --output model
 echo '{"model_type": "mamba"}' > mamba.json
 expect 2 'unknown model family `mamba`; expected one of cohere2, deepseek_v3, exaone4, gemma, ' init --config mamba.json --output other
-expect 2 'docs/extending.md says how to add a family' init --config mamba.json --output other
+expect 2 'CONTRIBUTING.md says how to add a family' init --config mamba.json --output other
 mkdir empty && cp model/config.json empty/
 expect 2 'empty: no weights' score --model empty --input range.jsonl --output o
 cp -r model short && head -c 900 model/model.safetensors > short/model.safetensors

@@ -197,7 +197,7 @@ TEST_CASE("an unknown family names the nearest, and how one is added") {
     const std::string said = refusal(type, Json::object());
     CAPTURE(said);
     CHECK(said.find("dir/config.json: `model_type`: unknown model family `" + type + "`") == 0);
-    CHECK(said.find("docs/extending.md") != std::string::npos);
+    CHECK(said.find("CONTRIBUTING.md") != std::string::npos);
     const std::string phrase = "the nearest is `";
     const size_t at = said.find(phrase);
     return at == said.npos ? ""
