@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every command of README.md and docs/: its verb, flags, config keys and files exist, and what trains, samples or scores
-# on the demo's files runs, cut short. $1: the program.
+# on the demo's files runs, cut short. Links, and pages that the program names, exist; every page is in the map of pages.
+# $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 "$temper" demo --output demo --sft-steps 120 --rl-steps 2 > demo.log 2>&1 || fail "demo: $(tail -1 demo.log)"
@@ -15,13 +16,45 @@ TRAINING = "sft dpo orpo reward grpo ppo distill".split()
 WAITING = {"serve", "chat"}
 helps, problems, seen, ran = {}, [], 0, 0
 
-# Prose is wrapped; tables, code and links' targets are not.
-for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+with_commands = [source / "README.md", *sorted((source / "docs").glob("*.md")), source / "examples/README.md"]
+pages = [*with_commands, source / "CONTRIBUTING.md", *sorted((source / "bench/results").glob("*.md"))]
+pages += sorted((source / "temper").glob("*/README.md"))
+
+def anchors(page):
+    """The anchors that GitHub gives the page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+# Prose is wrapped; tables and code are not. Links lead to files and headings that there are.
+links = 0
+for page in pages:
     fenced = False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         fenced ^= line.startswith("```")
-        if len(line) > 120 and not fenced and not line.startswith(("|", "    ")):
-            problems.append(f"{page.name}:{number}: {len(line)} columns, expected at most 120")
+        if fenced or line.startswith("    "):
+            continue
+        place = f"{page.relative_to(source)}:{number}"
+        if len(line) > 120 and not line.startswith("|"):
+            problems.append(f"{place}: {len(line)} columns, expected at most 120")
+        for target in re.findall(r"\]\(([^)\s]+)\)", line):
+            if re.match(r"https?:", target):
+                continue
+            links += 1
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists():
+                problems.append(f"{place}: no file {target}")
+            elif anchor and anchor not in anchors(file):
+                problems.append(f"{place}: no heading {target}")
+for file in (source / "temper").rglob("*.*"):
+    if file.suffix in {".h", ".cpp"}:
+        for name in re.findall(r"\b(?:docs/\w+|CONTRIBUTING)\.md", file.read_text()):
+            if not (source / name).exists():
+                problems.append(f"{file.relative_to(source)}: no page {name}")
+for page in (source / "docs").glob("*.md"):
+    if page.name != "README.md" and f"({page.name})" not in (source / "docs/README.md").read_text():
+        problems.append(f"docs/README.md: does not list {page.name}")
 
 def help_of(verb):
     if verb not in helps:
@@ -56,7 +89,7 @@ def commands(page):
             after = next((l.strip() for l in lines[number:] if l.strip()), "")
             yield number, arguments[1:], after if after.startswith("temper: ") else ""
 
-for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+for page in with_commands:
     for number, arguments, error in commands(page):
         seen += 1
         verb, place = arguments[0], f"{page.name}:{number}"
@@ -102,9 +135,9 @@ for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
         ran += 1
         if done.returncode:
             problems.append(f"{place}: exit status {done.returncode}: {' '.join(arguments)}\n    {done.stderr.strip()[-400:]}")
-print(f"{seen} commands, {ran} of them run")
+print(f"{seen} commands, {ran} of them run; {links} links")
 for problem in problems:
     print("FAILED:", problem)
-sys.exit(bool(problems) or seen < 60 or ran < 14)
+sys.exit(bool(problems) or seen < 60 or ran < 14 or links < 100)
 P
 exit $bad
