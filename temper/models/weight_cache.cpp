@@ -101,7 +101,8 @@ std::string change_of(const std::string& path) {
 
 // One weight of a file's tensors; null where they do not fit together.
 std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
-                                                      const std::string& name, kernels::Code code) {
+                                                      const std::string& name,
+                                                      ops::WeightFormat format) {
   const auto shape = tensors.find(name + kShape), codes = tensors.find(name + kCodes),
              scales = tensors.find(name + kScales);
   for (const auto& it : {shape, codes, scales})
@@ -111,7 +112,7 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
       scales->second.dtype != DType::kFloat32)
     return nullptr;
   auto weight = std::make_shared<ops::QuantizedWeight>();
-  weight->code = code;
+  weight->format = format;
   weight->rows = size.const_data_ptr<int64_t>()[0];
   weight->width = size.const_data_ptr<int64_t>()[1];
   if (weight->rows <= 0 || weight->width <= 0 || weight->rows > INT32_MAX ||
@@ -119,17 +120,15 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
     return nullptr;
   weight->codes = to_tensor(codes->second, at::kByte);
   weight->scales = to_tensor(scales->second, at::kFloat);
-  if (weight->codes.numel() != kernels::code_bytes(code, weight->rows, weight->width) ||
-      weight->scales.numel() != kernels::scale_count(code, weight->rows, weight->width))
-    return nullptr;
-  return weight;
+  return ops::is_in_panels(*weight) ? weight : nullptr;
 }
 
 }  // namespace
 
-WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
-  std::string name = str(kFirstWord, "3, code ", static_cast<int>(code), ", panels of ",
-                         kernels::panel_width(), "\n");
+WeightCache::WeightCache(const MappedFiles& files, ops::WeightFormat format) : format_(format) {
+  std::string name = str(kFirstWord, "3, code ",
+                         static_cast<int>(format) - static_cast<int>(ops::WeightFormat::kInt8),
+                         ", panels of ", ops::panel_width(), "\n");
   for (const MappedFiles::File& file : files.files()) {
     const std::string path = fs::absolute(file.path).lexically_normal().string();
     name += kPath + path + "\n";
@@ -153,7 +152,7 @@ QuantizedWeights WeightCache::read() const {
     for (const auto& [key, view] : tensors) {
       if (!key.ends_with(kCodes)) continue;
       const std::string name = key.substr(0, key.size() - std::string_view(kCodes).size());
-      auto weight = weight_of(tensors, name, code_);
+      auto weight = weight_of(tensors, name, format_);
       if (!weight) return {};
       weights[name] = std::move(weight);
     }

@@ -20,8 +20,8 @@ using QuantizedWeights = std::map<std::string, std::shared_ptr<const ops::Quanti
 
 class WeightCache {
  public:
-  // The cache of the model whose weights lie in `files`, quantized in `code`.
-  WeightCache(const MappedFiles& files, kernels::Code code);
+  // The cache of the model whose weights lie in `files`, quantized in `format`.
+  WeightCache(const MappedFiles& files, ops::WeightFormat format);
 
   // The weights by their parameters' names; none where there is no such file, or it is damaged.
   QuantizedWeights read() const;
@@ -34,7 +34,7 @@ class WeightCache {
 
  private:
   std::string source_, path_;  // path_ "": none is kept
-  kernels::Code code_;
+  ops::WeightFormat format_;
 };
 
 }  // namespace temper::models

@@ -27,8 +27,8 @@
 #include "temper/ops/layers/recurrent.h"
 #include "temper/ops/layers/routing.h"
 #include "temper/ops/logits/divergence.h"
-#include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/product.h"
+#include "temper/ops/specs.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
@@ -90,9 +90,6 @@ struct DropoutKey {
   at::Tensor row;   // [N] int64: the bits of each row's uint64 key, which names its token
 };
 
-// One step of AdamW with decoupled weight decay: the keys of the section `optimizer`, the bias
-// corrections 1 - beta^t, and grad_scale.
-using kernels::AdamWStep;
 // One step of SGD as torch.optim.SGD.
 struct SgdStep {
   double learning_rate, momentum, weight_decay;
@@ -126,7 +123,7 @@ class Backend {
   virtual at::Tensor read(const Weight& w) const = 0;
   // Codes in the layout that this backend's products read; `row_major`, one code a byte, and
   // `scale` lie on the host.
-  virtual std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out,
+  virtual std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out,
                                                             int64_t in, const uint8_t* row_major,
                                                             const float* scale,
                                                             at::Device device) const = 0;

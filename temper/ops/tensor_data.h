@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "temper/base/error.h"
-#include "temper/ops/native/kernels/gemm.h"
 
 namespace temper::ops {
 
@@ -21,9 +20,6 @@ auto dispatch(const at::Tensor& x, Body body) {
 template <class T>
 const T* values(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<T>() : nullptr;
-}
-inline const kernels::BFloat16Bits* bfloat16_bits(const at::Tensor& x) {
-  return reinterpret_cast<const kernels::BFloat16Bits*>(x.const_data_ptr<at::BFloat16>());
 }
 
 }  // namespace temper::ops

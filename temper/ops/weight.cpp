@@ -7,10 +7,10 @@
 
 #include "temper/base/error.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/native/kernels/quantized.h"
 
 namespace temper::ops {
 namespace {
-using kernels::Code;
 
 void check_shapes(const at::Tensor& from, int64_t in, const at::Tensor& to, int64_t out) {
   check(from.is_contiguous() && to.is_contiguous(), "a weight's product: tensors are contiguous");
@@ -20,40 +20,18 @@ void check_shapes(const at::Tensor& from, int64_t in, const at::Tensor& to, int6
 
 }  // namespace
 
-const char* name_of(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kFloat32:
-      return "float32";
-    case WeightFormat::kRoundedBFloat16:
-    case WeightFormat::kBFloat16:
-      return "bfloat16";
-    case WeightFormat::kInt8:
-      return "int8";
-    case WeightFormat::kNf4:
-      return "nf4";
-    case WeightFormat::kMxFp4:
-      return "mxfp4";
-  }
-  return "";
+bool is_in_panels(const QuantizedWeight& w) {
+  return w.codes.numel() == kernels::code_bytes(w.format, w.rows, w.width) &&
+         w.scales.numel() == kernels::scale_count(w.format, w.rows, w.width);
 }
-
-Code code_of(WeightFormat format) {
-  check(is_quantized(format), name_of(format), " has no codes");
-  if (format == WeightFormat::kMxFp4) return Code::kMxFp4;
-  return format == WeightFormat::kNf4 ? Code::kNf4 : Code::kInt8;
-}
-
-WeightFormat format_of(Code code) {
-  if (code == Code::kMxFp4) return WeightFormat::kMxFp4;
-  return code == Code::kNf4 ? WeightFormat::kNf4 : WeightFormat::kInt8;
-}
+int64_t panel_width() { return kernels::panel_width(); }
 
 Weight::Weight(at::Tensor x)
     : format(x.scalar_type() == at::kBFloat16 ? WeightFormat::kBFloat16 : WeightFormat::kFloat32),
       values(std::move(x)) {}
 
 Weight::Weight(std::shared_ptr<const QuantizedWeight> q)
-    : format(q->format()), quantized(std::move(q)) {}
+    : format(q->format), quantized(std::move(q)) {}
 
 Weight Weight::part(int64_t first, int64_t count) const {
   check(!quantized && first % 32 == 0, "a part of a weight begins at a whole panel");
@@ -92,32 +70,30 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
 
 at::Tensor read(const Weight& w) { return backend_of(w.tensor()).read(w); }
 
-std::shared_ptr<const QuantizedWeight> from_codes(Code code, int64_t out, int64_t in,
+std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out, int64_t in,
                                                   const uint8_t* row_major, const float* scale,
                                                   at::Device device) {
-  return backend_of(device).from_codes(code, out, in, row_major, scale, device);
+  return backend_of(device).from_codes(format, out, in, row_major, scale, device);
 }
 
-std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, Code code,
+std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, WeightFormat format,
                                                 at::Device device) {
-  check(code != Code::kMxFp4, "mxfp4 weights are those of files; no others are converted to it");
+  check(rounds_weights(format), row_of(format).name,
+        " weights are those of files; no others are converted to it");
   const at::Tensor x = values.detach().to(at::kCPU, at::kFloat).contiguous();
   const int64_t out = x.size(0), in = x.size(1);
   const float* data = x.const_data_ptr<float>();
   std::vector<uint8_t> row_major(static_cast<size_t>(out * in));
-  std::vector<float> scale;
-  if (code == Code::kNf4) {
-    scale.resize((row_major.size() + kernels::kNf4Block - 1) / kernels::kNf4Block);
+  std::vector<float> scale(static_cast<size_t>(block_count(format, out, in)));
+  if (format == WeightFormat::kNf4)
     kernels::quantize_nf4(data, x.numel(), row_major.data(), scale.data());
-  } else {
-    scale.resize(static_cast<size_t>(out));
+  else
     kernels::quantize_int8(data, out, in, row_major.data(), scale.data());
-  }
   for (const float s : scale)
     check<DataError>(std::isfinite(s), "a weight has values that are not finite");
-  if (code == Code::kNf4)
+  if (format == WeightFormat::kNf4)
     kernels::quantize_absmax(scale.data(), static_cast<int64_t>(scale.size()));
-  return from_codes(code, out, in, row_major.data(), scale.data(), device);
+  return from_codes(format, out, in, row_major.data(), scale.data(), device);
 }
 
 }  // namespace temper::ops

@@ -7,33 +7,15 @@
 #include <cstdint>
 #include <memory>
 
-#include "temper/ops/native/kernels/quantized.h"
+#include "temper/ops/formats.h"
 
 namespace temper::ops {
-
-enum class WeightFormat {
-  kFloat32,          // or float64, for gradient checks
-  kRoundedBFloat16,  // float32 that products round to bfloat16; gradients are taken for the float32
-                     // value's own (straight through)
-  kBFloat16,         // this and what follows is frozen: it has no gradient
-  kInt8,             // temper/ops/native/kernels/quantized.h
-  kNf4,
-  kMxFp4,  // of files that hold it: nothing is converted to it
-};
-const char* name_of(WeightFormat format);
 
 // How products with a matrix in bfloat16 compute. kFast and kAmx round the other factor to bfloat16
 // too, in the backward pass as well, which is what processors have instructions for; elsewhere the
 // same numbers are computed in float32. Sums are float32 in one order: kFast's is kExact's, kAmx's
 // is that of Intel AMX (kernels::Rounding::kBlocks). kAmx also rounds what quantized matrices hold.
 enum class Arithmetic { kExact, kFast, kAmx };
-
-inline bool is_quantized(WeightFormat f) {
-  return f == WeightFormat::kInt8 || f == WeightFormat::kNf4 || f == WeightFormat::kMxFp4;
-}
-// The code of a format that is quantized, and back.
-kernels::Code code_of(WeightFormat format);
-WeightFormat format_of(kernels::Code code);
 
 // Codes and scales of a matrix. They never change, so that copies share them.
 struct QuantizedWeight {
@@ -42,14 +24,16 @@ struct QuantizedWeight {
     kRows,  // aten: row-major; int8 codes [out, in] with scales [out]; codes of four bits two to a
             // byte, the first in the high half, [ceil(out in / 2)], with scales of blocks
   };
-  kernels::Code code = kernels::Code::kNf4;
+  WeightFormat format = WeightFormat::kNf4;
   int64_t rows = 0, width = 0;
   at::Tensor codes;   // uint8, or int8 of rows
   at::Tensor scales;  // float32
   Layout layout = Layout::kPanels;
-
-  WeightFormat format() const { return format_of(code); }
 };
+// Whether codes and scales have the sizes of such a matrix in panels of this machine, whose width
+// is panel_width().
+bool is_in_panels(const QuantizedWeight& w);
+int64_t panel_width();
 
 // [out, in]. A tensor is a weight of the format that its dtype says.
 struct Weight {
@@ -92,13 +76,11 @@ at::Tensor pack_input(const Weight& w, const at::Tensor& x);
 // The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
 at::Tensor read(const Weight& w);
 
-// Codes of float32 values [out, in], int8 or nf4, whose scales are quantized, too (double
-// quantization). Throws DataError where a value is not finite.
-std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code,
+// Codes of float32 values [out, in]. Throws DataError where a value is not finite.
+std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, WeightFormat format,
                                                 at::Device device = at::kCPU);
-// Makes a weight of given codes and scales: one code a byte [out * in], scales by blocks of 64
-// values (nf4) or 32 (mxfp4), int8's by rows.
-std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
+// Makes a weight of given codes and scales: one code a byte [out * in], scales by blocks.
+std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out, int64_t in,
                                                   const uint8_t* row_major, const float* scale,
                                                   at::Device device = at::kCPU);
 

@@ -34,7 +34,7 @@ void warn_of_other_format(RunConfig& config) {
       models::adapter_base_format(*config.adapter.path);
   if (!trained || !trained->is_quantized()) return;
   const std::optional<ops::WeightFormat> blocks = policy_storage(config).blocks;
-  if (blocks && ops::name_of(*blocks) == trained->storage) return;
+  if (blocks && ops::row_of(*blocks).name == trained->storage) return;
   config.warnings.push_back(str(config.where("adapter.path"), ": ", *config.adapter.path,
                                 " was trained on ", trained->storage,
                                 " weights, and these are not; model.storage: ", trained->storage,

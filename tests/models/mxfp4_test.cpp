@@ -148,7 +148,7 @@ TEST_CASE("experts in MXFP4 are read as the bfloat16 ones of the same values") {
 TEST_CASE("a model with experts in MXFP4 computes what the model of their values computes") {
   const Mxfp4Directories made;
   for (const WeightFormat others : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
-    CAPTURE(std::string(ops::name_of(others)));
+    CAPTURE(std::string(ops::row_of(others).name));
     const auto kept = models::load_model(made.quantized.path, kept_in_mxfp4(others)),
                plain = models::load_model(made.plain.path, {others, {}});
     CHECK(kept_of(*kept).matrices == 2 * kExperts * kept->num_layers);
@@ -168,7 +168,7 @@ TEST_CASE("a model with experts in MXFP4 computes what the model of their values
 TEST_CASE("an adapter over MXFP4 has the gradients of one over its values, and merges into them") {
   const Mxfp4Directories made;
   for (const WeightFormat others : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
-    CAPTURE(std::string(ops::name_of(others)));
+    CAPTURE(std::string(ops::row_of(others).name));
     const auto kept = adapted(*models::load_model(made.quantized.path, kept_in_mxfp4(others))),
                plain = adapted(*models::load_model(made.plain.path, {others, {}}));
     REQUIRE(kept.size() == plain.size());
@@ -216,7 +216,7 @@ TEST_CASE("a second start maps the experts in MXFP4 of the first" * doctest::tes
              second = models::load_model(made.quantized.path, storage);
   MappedFiles weights;
   weights.add(MappedFiles::look_at(made.quantized.path + "/model.safetensors"));
-  const auto cached = models::WeightCache(weights, kernels::Code::kMxFp4).read();
+  const auto cached = models::WeightCache(weights, ops::WeightFormat::kMxFp4).read();
   ::setenv("TEMPER_CACHE_DIR", "", 1);
   CHECK(static_cast<int64_t>(cached.size()) == kept_of(*first).matrices);
   CHECK(kept_of(*second).matrices == kept_of(*first).matrices);

@@ -15,6 +15,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
 #include "temper/models/weight_cache.h"
+#include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/weight.h"
 #include "tests/models/golden.h"
 
@@ -217,9 +218,9 @@ TEST_CASE("a second start maps the codes of the first, and a damaged cache is ma
   CHECK(scores_of_sequences(*second) == scores_of_sequences(*first));
   MappedFiles weights;
   weights.add(MappedFiles::look_at(golden_model("qwen3/model.safetensors")));
-  CHECK(models::WeightCache(weights, kernels::Code::kNf4).read().size() ==
+  CHECK(models::WeightCache(weights, ops::WeightFormat::kNf4).read().size() ==
         static_cast<size_t>(7 * first->num_layers));
-  CHECK(models::WeightCache(weights, kernels::Code::kInt8).read().empty());
+  CHECK(models::WeightCache(weights, ops::WeightFormat::kInt8).read().empty());
   for (const std::string& damaged : {written.substr(0, written.size() / 2), std::string("{}")}) {
     fs::remove(files[0]);
     write_file_atomic(files[0], damaged);
@@ -232,6 +233,6 @@ TEST_CASE("a second start maps the codes of the first, and a damaged cache is ma
 TEST_CASE("a weight with values that are not finite is not quantized") {
   at::Tensor values = at::zeros({4, 64});
   values[2][5] = std::nan("");
-  for (const kernels::Code code : {kernels::Code::kNf4, kernels::Code::kInt8})
+  for (const ops::WeightFormat code : {ops::WeightFormat::kNf4, ops::WeightFormat::kInt8})
     CHECK_THROWS_AS(ops::quantize(values, code), DataError);
 }

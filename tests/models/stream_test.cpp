@@ -56,7 +56,7 @@ TEST_CASE("a streamed model scores and merges as one in memory, in every storage
           CAPTURE(family);
           CAPTURE(adapted);
           CAPTURE(dora);
-          CAPTURE(ops::name_of(format));
+          CAPTURE(ops::row_of(format).name);
           const Directory folder("adapter");
           if (adapted) write_adapter(family, dora, folder.path);
           models::Storage storage;

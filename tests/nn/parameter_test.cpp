@@ -37,7 +37,7 @@ TEST_CASE("a value in another format is the nearest that the format has, and sta
   const at::Tensor rounded = exact.to(at::kBFloat16).to(at::kFloat);
   for (const Format format : {Format::kFloat32, Format::kRoundedBFloat16, Format::kBFloat16,
                               Format::kInt8, Format::kNf4}) {
-    CAPTURE(ops::name_of(format));
+    CAPTURE(ops::row_of(format).name);
     Matrix matrix;
     matrix.weight.set_format(format);
     CHECK(matrix.weight.format() == format);
@@ -83,7 +83,7 @@ TEST_CASE("a value of another shape is refused, and the parameter keeps its own"
 TEST_CASE("products after an update never read the packed form of before") {
   const at::Tensor x = at::linspace(0, 1, 3 * 64).reshape({3, 64}).contiguous();
   for (const Format format : {Format::kFloat32, Format::kRoundedBFloat16}) {
-    CAPTURE(ops::name_of(format));
+    CAPTURE(ops::row_of(format).name);
     Matrix matrix;
     matrix.weight.set_format(format);
     const at::Tensor before = product(matrix.weight, x);  // packs

@@ -84,7 +84,7 @@ void for_every_kind(const Check& check) {
                                         {Adapter::kDora, ops::WeightFormat::kFloat32},
                                         {Adapter::kDora, ops::WeightFormat::kInt8}}) {
     CAPTURE(static_cast<int>(adapter));
-    CAPTURE(ops::name_of(blocks));
+    CAPTURE(ops::row_of(blocks).name);
     check(*model_with(adapter, blocks));
   }
 }

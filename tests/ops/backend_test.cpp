@@ -49,11 +49,11 @@ Tensors products_of(const Backend& backend, const Weight& w, int64_t rows, at::S
   return out;
 }
 
-std::vector<uint8_t> random_codes(kernels::Code code, int64_t count) {
+std::vector<uint8_t> random_codes(WeightFormat code, int64_t count) {
   kernels::Draws draws(21);
   std::vector<uint8_t> codes;
   for (int64_t i = 0; i < count; ++i)
-    codes.push_back(kernels::bits_of(code) == 4
+    codes.push_back(row_of(code).bits == 4
                         ? static_cast<uint8_t>(draws.below(16))
                         : static_cast<uint8_t>(static_cast<int8_t>(draws.between(-127, 127))));
   return codes;
@@ -70,7 +70,7 @@ TEST_CASE("aten: a weight's products in every format") {
         if (format == WeightFormat::kBFloat16) w.values = w.values.to(at::kBFloat16);
         w.format = format;
         w.arithmetic = arithmetic;
-        compare(name_of(format), [&](const Backend& backend) {
+        compare(row_of(format).name, [&](const Backend& backend) {
           Tensors out = products_of(backend, w, rows, at::kFloat);
           out.push_back(backend.read(w));
           return out;
@@ -82,8 +82,7 @@ TEST_CASE("aten: a weight's products in every format") {
 }
 
 TEST_CASE("aten: quantized weights have native's values, and their products") {
-  using kernels::Code;
-  for (const Code code : {Code::kInt8, Code::kNf4, Code::kMxFp4})
+  for (const WeightFormat code : {WeightFormat::kInt8, WeightFormat::kNf4, WeightFormat::kMxFp4})
     for (const auto& [out, in] :
          {std::pair<int64_t, int64_t>{7, 33}, {64, 64}, {33, 96}, {5, 192}, {1, 1}}) {
       const std::vector<uint8_t> codes = random_codes(code, out * in);
@@ -106,10 +105,10 @@ TEST_CASE("aten: quantized weights have native's values, and their products") {
 
 TEST_CASE("aten: a quantized matrix that is dequantized in several parts") {
   const int64_t out = 4100, in = 4097;  // parts begin within a byte and within a block
-  const std::vector<uint8_t> codes = random_codes(kernels::Code::kNf4, out * in);
+  const std::vector<uint8_t> codes = random_codes(WeightFormat::kNf4, out * in);
   const std::vector<float> scales = kernels::Draws(22).floats(out * in / 32 + 1);
   const at::Device host(at::kCPU);
-  for (const kernels::Code code : {kernels::Code::kNf4, kernels::Code::kMxFp4})
+  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kMxFp4})
     compare("parts", [&](const Backend& backend) {
       const Weight w(backend.from_codes(code, out, in, codes.data(), scales.data(), host));
       return products_of(backend, w, 2, at::kFloat);

@@ -26,7 +26,7 @@ Weight mxfp4_of(int64_t out, int64_t in, uint32_t seed) {
   for (int64_t i = 0; i < out * in; ++i) codes.push_back(static_cast<uint8_t>(draws.below(16)));
   for (int64_t i = 0; i < out * in; i += 32)
     scales.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-7, 0))));
-  return Weight(from_codes(kernels::Code::kMxFp4, out, in, codes.data(), scales.data()));
+  return Weight(from_codes(WeightFormat::kMxFp4, out, in, codes.data(), scales.data()));
 }
 
 // Five experts of which one gets no row and one many.
@@ -40,7 +40,7 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
     if (format == WeightFormat::kMxFp4)
       w = mxfp4_of(out, in, g);
     else if (is_quantized(format))
-      w = Weight(quantize(values, code_of(format)));
+      w = Weight(quantize(values, format));
     layer.operands.push_back({w, bias ? random({out}, 200 + g, at::kFloat) : at::Tensor()});
   }
   return layer;
@@ -54,7 +54,7 @@ TEST_CASE("a group's product is its layer's, to the bit, in every format") {
         WeightFormat::kInt8, WeightFormat::kNf4, WeightFormat::kMxFp4})
     for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
       for (const bool packed : {false, true}) {
-        CAPTURE(name_of(format));
+        CAPTURE(row_of(format).name);
         CAPTURE(packed);
         Layer layer = layer_of(format, packed, 112, 192);
         const at::Tensor x = random({80, 192}, 1, at::kFloat),

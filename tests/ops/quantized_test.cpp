@@ -11,21 +11,21 @@ namespace {
 
 // A matrix quantized row-major, and packed for whichever target is on.
 struct Quantized {
-  Code code;
+  WeightFormat code;
   int64_t rows, width;
   std::vector<uint8_t> row_major, codes;
   std::vector<float> scale, scales;
 
   // Of MXFP4, to which nothing is quantized, any codes and scales.
-  Quantized(Code kind, int64_t r, int64_t w, const std::vector<float>& values)
+  Quantized(WeightFormat kind, int64_t r, int64_t w, const std::vector<float>& values)
       : code(kind), rows(r), width(w), row_major(values.size()) {
-    if (code == Code::kMxFp4) {
+    if (code == WeightFormat::kMxFp4) {
       Draws draws(static_cast<uint32_t>(31 + values.size()));
       for (uint8_t& one : row_major) one = static_cast<uint8_t>(draws.below(16));
       for (size_t i = 0; i < values.size(); i += 32)
         scale.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-9, 3))));
       scale[0] = std::ldexp(1.0f, -127);  // the smallest one
-    } else if (code == Code::kNf4) {
+    } else if (code == WeightFormat::kNf4) {
       scale.resize((values.size() + 63) / 64);
       quantize_nf4(values.data(), rows * width, row_major.data(), scale.data());
       quantize_absmax(scale.data(), static_cast<int64_t>(scale.size()));
@@ -38,10 +38,10 @@ struct Quantized {
   std::vector<float> values() const {
     std::vector<float> out(row_major.size());
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = code != Code::kInt8
-                   ? four_bit_values(code)[row_major[i]] * scale[i / (code == Code::kNf4 ? 64 : 32)]
-                   : static_cast<float>(static_cast<int8_t>(row_major[i])) *
-                         scale[i / static_cast<size_t>(width)];
+      out[i] = code != WeightFormat::kInt8 ? row_of(code).values[row_major[i]] *
+                                                 scale[i / (code == WeightFormat::kNf4 ? 64 : 32)]
+                                           : static_cast<float>(static_cast<int8_t>(row_major[i])) *
+                                                 scale[i / static_cast<size_t>(width)];
     return out;
   }
   QuantizedMatrix packed() {
@@ -57,7 +57,7 @@ struct Quantized {
 TEST_CASE("products with codes have the bits of products with their values") {
   Draws draws(7);
   const int64_t widths[]{1, 2, 33, 64, 72, 96, 128, 320, 700};
-  for (const Code code : {Code::kNf4, Code::kInt8, Code::kMxFp4}) {
+  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kInt8, WeightFormat::kMxFp4}) {
     for (const int64_t width : widths) {
       for (const int64_t m : {1, 2, 3, 4, 5, 30, 100, 230}) {
         const int64_t rows = draws.between(1, 150);
@@ -91,7 +91,7 @@ TEST_CASE("products with codes have the bits of products with their values") {
 
 TEST_CASE("sums in blocks with codes are those with their values rounded") {
   Draws draws(9);
-  for (const Code code : {Code::kNf4, Code::kInt8, Code::kMxFp4})
+  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kInt8, WeightFormat::kMxFp4})
     for (const int64_t width : {33, 72, 128, 700})
       for (const int64_t m : {1, 4, 30, 270}) {
         const int64_t rows = draws.between(1, 150);
@@ -124,7 +124,7 @@ TEST_CASE("sums in blocks with codes are those with their values rounded") {
 TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {
   Draws draws(8);
   const int64_t m = 90, rows = 200, width = 128;
-  for (const Code code : {Code::kNf4, Code::kMxFp4}) {
+  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kMxFp4}) {
     Quantized w(code, rows, width, draws.floats(rows * width));
     const std::vector<float> values = w.values(), a = draws.floats(m * width);
     std::vector<float> defined(static_cast<size_t>(m * rows));
@@ -144,7 +144,7 @@ TEST_CASE("MXFP4's values are E2M1's: a sign, two bits of exponent, one of manti
     const float magnitude = exponent == 0
                                 ? 0.5f * static_cast<float>(mantissa)
                                 : std::ldexp(1 + 0.5f * static_cast<float>(mantissa), exponent - 1);
-    const float value = four_bit_values(Code::kMxFp4)[code];
+    const float value = temper::ops::kE2m1Values[code];
     CHECK(std::abs(value) == magnitude);
     CHECK(std::signbit(value) == (code >= 8));
   }
@@ -161,14 +161,14 @@ TEST_CASE("nf4 takes the nearest of its values, and its scales are block maxima"
   for (size_t i = 0; i < values.size(); ++i) {
     const float scaled = values[i] / absmax[i / 64];
     for (int other = 0; other < 16; ++other)
-      CHECK(std::abs(four_bit_values(Code::kNf4)[code[i]] - scaled) <=
-            std::abs(four_bit_values(Code::kNf4)[other] - scaled) + 1e-6f);
+      CHECK(std::abs(temper::ops::kNf4Values[code[i]] - scaled) <=
+            std::abs(temper::ops::kNf4Values[other] - scaled) + 1e-6f);
   }
 }
 
 TEST_CASE("blocks of zeros stay zero") {
   const std::vector<float> values(256, 0.0f);
-  for (const Code code : {Code::kNf4, Code::kInt8}) {
+  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kInt8}) {
     Quantized w(code, 4, 64, values);
     for (const float x : w.values()) CHECK(x == 0.0f);
   }

@@ -89,20 +89,6 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   return other ? kept.blocks.value_or(kept.weights) : kept.weights;
 }
 
-double bytes_of(ops::WeightFormat format, int64_t width) {
-  switch (format) {
-    case ops::WeightFormat::kBFloat16:
-      return 2;
-    case ops::WeightFormat::kInt8:
-      return 1 + 4.0 / static_cast<double>(width);
-    case ops::WeightFormat::kNf4:
-    case ops::WeightFormat::kMxFp4:
-      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(ops::code_of(format), width));
-    default:
-      return 4;
-  }
-}
-
 std::vector<const ModelRole*> samplers(const RunShape& run) {
   std::vector<const ModelRole*> roles;
   if (!run.sampling.samples) return roles;

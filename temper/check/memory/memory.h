@@ -40,9 +40,6 @@ using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, 
 
 // How a role keeps a tensor: mxfp4 is of experts.
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t);
-// The bytes of one weight of a matrix as ops/weight.h keeps it: int8 has a scale per row, nf4 one
-// per 64 values, mxfp4 one per 32, or per as many of them as divide a row.
-double bytes_of(ops::WeightFormat format, int64_t width);
 
 // The models that sample: the policy first; none where the run samples nothing itself.
 std::vector<const ModelRole*> samplers(const RunShape& run);

@@ -19,12 +19,12 @@ namespace {
 SafetensorsMetadata base_format(nn::Module& model) {
   SafetensorsMetadata found;
   model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
-    found[kBaseDtype] = ops::name_of(embedding.weight.format());
+    found[kBaseDtype] = ops::row_of(embedding.weight.format()).name;
   }});
   for (const Target& t : linear_layers(model)) {  // mxfp4 is of experts alone
     const ops::WeightFormat format = t.layer->weight.format();
     if (!found.contains(kBaseStorage) || format == ops::WeightFormat::kMxFp4)
-      found[kBaseStorage] = ops::name_of(format);
+      found[kBaseStorage] = ops::row_of(format).name;
   }
   return found;
 }

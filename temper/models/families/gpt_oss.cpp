@@ -110,7 +110,8 @@ TensorMap take_mxfp4(TensorMap& tensors) {
     const auto scales = tensors.find(stem + scales_end);
     const std::vector<int64_t>& shape = blocks.shape;
     const bool fits = scales != tensors.end() && shape.size() == 4 && shape[0] >= 1 &&
-                      shape[0] <= kMostExperts && shape[3] == kernels::kMxFp4Block / 2 &&
+                      shape[0] <= kMostExperts &&
+                      shape[3] == ops::row_of(ops::WeightFormat::kMxFp4).block / 2 &&
                       blocks.dtype == DType::kUInt8 && scales->second.dtype == DType::kUInt8 &&
                       scales->second.shape == std::vector<int64_t>(shape.begin(), shape.end() - 1);
     if (!fits) continue;

@@ -67,7 +67,7 @@ std::vector<float> nested(TensorMap& tensors, const std::string& name, const Ten
 }  // namespace
 
 std::shared_ptr<const ops::QuantizedWeight> Nf4Tensor::weight(at::Device device) const {
-  return ops::from_codes(kernels::Code::kNf4, shape[0], shape[1], codes.data(), absmax.data(),
+  return ops::from_codes(ops::WeightFormat::kNf4, shape[0], shape[1], codes.data(), absmax.data(),
                          device);
 }
 
@@ -92,14 +92,14 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
   const int64_t out = (*shape)[0].get<int64_t>(), in = (*shape)[1].get<int64_t>();
   check<DataError>(out > 0 && in > 0 && out <= INT32_MAX && in <= INT32_MAX, place, ": shape ", out,
                    " by ", in);
-  check<ConfigError>(count_of(state, "blocksize", place) == kernels::kNf4Block, place,
-                     ": blocks of other than 64 values are not read");
+  check<ConfigError>(
+      count_of(state, "blocksize", place) == ops::row_of(ops::WeightFormat::kNf4).block, place,
+      ": blocks of other than 64 values are not read");
   const TensorView codes = take(tensors, name, where),
                    absmax = take(tensors, name + ".absmax", where);
   const std::vector<float> map =
       floats(take(tensors, name + ".quant_map", where), name + ".quant_map", where);
-  check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(),
-                                                  kernels::four_bit_values(kernels::Code::kNf4)),
+  check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(), ops::kNf4Values.begin()),
                    where, ": `", name, ".quant_map` is not NF4's");
   const size_t count = static_cast<size_t>(out * in);
   check<DataError>(codes.num_bytes == (count + 1) / 2, where, ": `", name, "` has ",

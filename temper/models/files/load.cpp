@@ -104,7 +104,7 @@ class Filling {
     if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     // The cache's codes are as native kernels read them.
     if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
-    cache_.emplace(from.files, ops::code_of(*storage.blocks));
+    cache_.emplace(from.files, *storage.blocks);
     cached_ = cache_->read();
   }
 

@@ -13,9 +13,10 @@
 
 namespace temper::models {
 namespace {
-using kernels::Code;
 
-constexpr size_t kBlockBytes = kernels::kMxFp4Block / 2;
+constexpr auto kFormat = ops::WeightFormat::kMxFp4;
+constexpr int64_t kBlock = ops::row_of(kFormat).block;
+constexpr size_t kBlockBytes = kBlock / 2;
 constexpr int kScaleBias = 127, kNoScale = 255;
 
 float scale_of(std::byte exponent) {
@@ -32,8 +33,8 @@ std::array<std::array<uint16_t, 16>, 256> value_table() {
   std::array<std::array<uint16_t, 16>, 256> table;
   for (size_t scale = 0; scale < 256; ++scale)
     for (size_t code = 0; code < 16; ++code)
-      table[scale][code] = bfloat16_bits(kernels::four_bit_values(Code::kMxFp4)[code] *
-                                         scale_of(static_cast<std::byte>(scale)));
+      table[scale][code] =
+          bfloat16_bits(ops::kE2m1Values[code] * scale_of(static_cast<std::byte>(scale)));
   return table;
 }
 
@@ -65,12 +66,10 @@ TensorView Mxfp4Values::operator()() const {
 
 // Of 32 codes, one a byte.
 void check_mxfp4_block(std::span<const uint8_t> codes, float scale, size_t block, int64_t width) {
-  const float* values = kernels::four_bit_values(Code::kMxFp4);
   const bool finite = std::all_of(codes.begin(), codes.end(), [&](uint8_t code) {
-    return std::isfinite(values[code] * scale);
+    return std::isfinite(ops::kE2m1Values[code] * scale);
   });
-  check<DataError>(finite, "the values of row ",
-                   static_cast<int64_t>(block) * kernels::kMxFp4Block / width,
+  check<DataError>(finite, "the values of row ", static_cast<int64_t>(block) * kBlock / width,
                    " are not all finite: the scale of a block is ", scale);
 }
 
@@ -79,7 +78,7 @@ void check_mxfp4_block(std::span<const uint8_t> codes, float scale, size_t block
 TensorView mxfp4_values(const TensorView& blocks, const TensorView& scales) {
   TensorView out;
   out.dtype = DType::kBFloat16;
-  out.shape = {blocks.shape[0], blocks.shape[1] * kernels::kMxFp4Block};
+  out.shape = {blocks.shape[0], blocks.shape[1] * kBlock};
   out.num_bytes = 4 * blocks.num_bytes;
   out.make = Mxfp4Values{blocks, scales, out.shape};
   return out;
@@ -114,8 +113,8 @@ std::shared_ptr<const ops::QuantizedWeight> mxfp4_weight(const TensorView& view,
                         scale[i], i, from->shape[1]);
   }
   give_back_pages(codes);
-  return ops::from_codes(Code::kMxFp4, from->shape[0], from->shape[1], row_major.data(),
-                         scale.data(), device);
+  return ops::from_codes(kFormat, from->shape[0], from->shape[1], row_major.data(), scale.data(),
+                         device);
 }
 
 }  // namespace temper::models

@@ -32,7 +32,7 @@ void take_value_away(nn::Parameter& parameter) {
         parameter.shape(),
         parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat));
   auto empty = std::make_shared<ops::QuantizedWeight>();
-  empty->code = ops::code_of(parameter.format());
+  empty->format = parameter.format();
   empty->rows = parameter.shape()[0];
   empty->width = parameter.shape()[1];
   parameter.set_codes(std::move(empty));

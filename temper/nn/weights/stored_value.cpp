@@ -5,8 +5,7 @@
 namespace temper::nn {
 
 void StoredValue::set(const at::Tensor& value) {
-  if (ops::is_quantized(format_))
-    return set_codes(ops::quantize(value, ops::code_of(format_), device_));
+  if (ops::is_quantized(format_)) return set_codes(ops::quantize(value, format_, device_));
   codes_.reset();
   const at::ScalarType kept = format_ == ops::WeightFormat::kBFloat16 ? at::kBFloat16
                               : value.scalar_type() == at::kDouble    ? at::kDouble
@@ -15,7 +14,7 @@ void StoredValue::set(const at::Tensor& value) {
 }
 
 void StoredValue::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
-  format_ = codes->format();
+  format_ = codes->format;
   codes_ = std::move(codes);
   tensor_.reset();
 }

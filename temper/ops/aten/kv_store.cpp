@@ -230,8 +230,7 @@ CachePage page_of(std::span<const AttentionSpec> layers, at::Device device) {
   });
   CachePage page{flash ? kFlashPageTokens : kPageTokens, 0};
   for (const AttentionSpec& spec : layers)
-    page.bytes +=
-        2 * page.tokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype);
+    page.bytes += 2 * page.tokens * spec.num_kv_heads * spec.head_dim * bytes_of(spec.cache_dtype);
   return page;
 }
 

@@ -13,7 +13,6 @@
 namespace temper::ops {
 namespace aten_impl {
 namespace {
-using kernels::Code;
 
 bool is_bfloat16(const Weight& w) {
   return (w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16) &&
@@ -44,28 +43,27 @@ void multiply_into(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool
 }
 
 // The 16 values of a code on a device, uploaded once for each.
-at::Tensor four_bit_table(Code code, at::Device device) {
+at::Tensor four_bit_table(WeightFormat format, at::Device device) {
   static std::mutex mutex;
   // Never freed: a device may be gone when the program ends.
-  static auto* tables = new std::map<std::pair<Code, std::string>, at::Tensor>();
+  static auto* tables = new std::map<std::pair<WeightFormat, std::string>, at::Tensor>();
   const std::lock_guard lock(mutex);
-  at::Tensor& table = (*tables)[{code, device.str()}];
+  at::Tensor& table = (*tables)[{format, device.str()}];
   if (!table.defined())
-    table =
-        at::tensor(at::ArrayRef<float>(kernels::four_bit_values(code), 16), at::kFloat).to(device);
+    table = at::tensor(at::ArrayRef<float>(row_of(format).values, 16), at::kFloat).to(device);
   return table;
 }
 
 // Values [first, first + count) of the row-major matrix. Whole blocks of the same scale are read.
 at::Tensor four_bit_values(const QuantizedWeight& w, int64_t first, int64_t count) {
-  const int64_t size = kernels::block_of(w.code), block = first / size, begin = block * size,
+  const int64_t size = row_of(w.format).block, block = first / size, begin = block * size,
                 end = std::min(begin + (first - begin + count + size - 1) / size * size,
                                w.codes.numel() * 2),
                 blocks = (end - begin + size - 1) / size;
   const at::Tensor bytes = w.codes.narrow(0, begin / 2, (end - begin) / 2);
   const at::Tensor codes =
       at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1).view({-1}).to(at::kInt);
-  at::Tensor x = four_bit_table(w.code, w.codes.device()).index_select(0, codes);
+  at::Tensor x = four_bit_table(w.format, w.codes.device()).index_select(0, codes);
   const at::Tensor scales = w.scales.narrow(0, block, blocks).unsqueeze(1);
   if (x.numel() == blocks * size)
     x.view({blocks, size}).mul_(scales);
@@ -78,7 +76,7 @@ at::Tensor four_bit_values(const QuantizedWeight& w, int64_t first, int64_t coun
 at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
   check(w.layout == QuantizedWeight::Layout::kRows,
         "the aten backend reads codes that it laid out itself");
-  if (kernels::bits_of(w.code) == 4)
+  if (row_of(w.format).bits == 4)
     return four_bit_values(w, first * w.width, count * w.width).view({count, w.width});
   return w.codes.narrow(0, first, count)
       .to(at::kFloat)
@@ -187,15 +185,13 @@ at::Tensor AtenBackend::read(const Weight& w) const {
   return aten_impl::is_bfloat16(w) ? w.values.to(at::kBFloat16).to(at::kFloat) : w.values;
 }
 
-std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(kernels::Code code, int64_t out,
+std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(WeightFormat format, int64_t out,
                                                                int64_t in, const uint8_t* row_major,
                                                                const float* scale,
                                                                at::Device device) const {
-  const bool four_bits = kernels::bits_of(code) == 4;
-  const int64_t count = out * in, block = kernels::block_of(code),
-                scales = four_bits ? (count + block - 1) / block : out;
+  const bool four_bits = row_of(format).bits == 4;
   auto w = std::make_shared<QuantizedWeight>();
-  w->code = code;
+  w->format = format;
   w->rows = out;
   w->width = in;
   w->layout = QuantizedWeight::Layout::kRows;
@@ -203,9 +199,9 @@ std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(kernels::Code cod
   const auto moved = [&](const at::Tensor& x) {
     return x.to(x.options().device(device), /*non_blocking=*/false, /*copy=*/true);
   };
-  w->codes = four_bits ? aten_impl::packed_pairs(row_major, count).to(device)
+  w->codes = four_bits ? aten_impl::packed_pairs(row_major, out * in).to(device)
                        : moved(aten_impl::uploaded(row_major, {out, in}, at::kChar));
-  w->scales = moved(aten_impl::uploaded(scale, {scales}, at::kFloat));
+  w->scales = moved(aten_impl::uploaded(scale, {block_count(format, out, in)}, at::kFloat));
   return w;
 }
 

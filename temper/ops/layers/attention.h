@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "temper/ops/forest.h"
-#include "temper/ops/native/kernels/attention/cache_dtype.h"
+#include "temper/ops/formats.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
-
-using kernels::CacheDtype;
 
 // cos and sin of every position and frequency, [positions, rotated / 2]: the first `rotated`
 // features of each head are rotated, the others stay. Undefined: nothing is rotated.

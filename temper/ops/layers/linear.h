@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "temper/ops/ranks.h"
+#include "temper/ops/specs.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
-
-// kSigmoid and kIdentity gate what is no MLP: sigmoid(gate) * up and gate * up.
-enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
 
 // The input of linear layers, [N, in]. float32, or float64 for gradient checks.
 struct LinearInput {

@@ -9,13 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "temper/ops/native/kernels/routing.h"
 #include "temper/ops/ranks.h"
+#include "temper/ops/specs.h"
 
 namespace temper::ops {
-
-using kernels::RouterScore;
-using kernels::RouterSpec;
 
 struct Routing {
   at::Tensor expert;  // [N, chosen] int64, each row ascending

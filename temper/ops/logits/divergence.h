@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "temper/ops/logits/top_tokens.h"
-#include "temper/ops/native/kernels/divergence.h"
+#include "temper/ops/specs.h"
 
 namespace temper::ops {
-
-using kernels::DivergenceKind;
 
 struct DivergenceSpec {
   DivergenceKind kind = DivergenceKind::kForwardKl;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "temper/ops/native/kernels/processors.h"
+#include "temper/ops/native/kernels/routing.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/native/weight_views.h"
 
@@ -87,7 +88,7 @@ void multiply_weight(int64_t m, int64_t n, int64_t k, kernels::MatrixView<float>
 // Rows [first, first + count) of a quantized matrix; first begins a panel.
 kernels::QuantizedMatrix part_of(kernels::QuantizedMatrix w, int64_t first, int64_t count) {
   const int64_t values = first * w.width;
-  w.codes += values * kernels::bits_of(w.code) / 8;
+  w.codes += values * row_of(w.format).bits / 8;
   w.scales += first * (w.width / w.group);
   w.rows = count;
   return w;

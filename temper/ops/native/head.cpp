@@ -7,6 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/base/exact_math.h"
 #include "temper/ops/native/kernels/divergence.h"
+#include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
 

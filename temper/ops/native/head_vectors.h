@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/ops/layers/attention.h"
+#include "temper/ops/native/kernels/attention/cache_dtype.h"
 #include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/tensor_data.h"
 

@@ -21,7 +21,7 @@ class NativeBackend : public Backend {
   void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
                        bool accumulate, const at::Tensor& x_panels) const override;
   at::Tensor read(const Weight& w) const override;
-  std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
+  std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out, int64_t in,
                                                     const uint8_t* row_major, const float* scale,
                                                     at::Device device) const override;
   void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,

@@ -7,7 +7,6 @@
 namespace temper::ops {
 namespace {
 using kernels::BFloat16Bits;
-using kernels::Code;
 
 template <class T>
 kernels::MatrixView<T> view_of(const Operand& x) {
@@ -111,17 +110,18 @@ at::Tensor NativeBackend::read(const Weight& w) const {
   return w.format == WeightFormat::kBFloat16 ? w.values.to(at::kFloat) : w.values;
 }
 
-std::shared_ptr<const QuantizedWeight> NativeBackend::from_codes(Code code, int64_t out, int64_t in,
+std::shared_ptr<const QuantizedWeight> NativeBackend::from_codes(WeightFormat format, int64_t out,
+                                                                 int64_t in,
                                                                  const uint8_t* row_major,
                                                                  const float* scale,
                                                                  at::Device) const {
   auto w = std::make_shared<QuantizedWeight>();
-  w->code = code;
+  w->format = format;
   w->rows = out;
   w->width = in;
-  w->codes = at::empty({kernels::code_bytes(code, out, in)}, at::kByte);
-  w->scales = at::empty({kernels::scale_count(code, out, in)}, at::kFloat);
-  kernels::pack_codes(code, out, in, row_major, scale, w->codes.mutable_data_ptr<uint8_t>(),
+  w->codes = at::empty({kernels::code_bytes(format, out, in)}, at::kByte);
+  w->scales = at::empty({kernels::scale_count(format, out, in)}, at::kFloat);
+  kernels::pack_codes(format, out, in, row_major, scale, w->codes.mutable_data_ptr<uint8_t>(),
                       w->scales.mutable_data_ptr<float>());
   return w;
 }

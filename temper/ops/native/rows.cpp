@@ -1,4 +1,6 @@
 // Operations on rows, on temper/ops/native/kernels/rows.h and divergence.h.
+#include "temper/ops/native/kernels/rows.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 
 #include "temper/ops/native/kernels/divergence.h"
 #include "temper/ops/native/native.h"
+#include "temper/ops/native/weight_views.h"
 #include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
@@ -15,8 +18,6 @@ using kernels::row_kernels;
 
 constexpr int64_t kColumnsOfThread = 64;  // columns that one thread sums
 constexpr int64_t kParallel = 32768;      // elements from which a second thread pays
-
-kernels::Gate gate_of(Activation a) { return static_cast<kernels::Gate>(a); }
 
 // Rows as products see them: stored in bfloat16, or float32 that is rounded to it.
 void gather_bfloat16(const Weight& table, const int64_t* id, double by, at::Tensor& out) {
@@ -117,7 +118,7 @@ at::Tensor NativeBackend::gated(Activation activation, const at::Tensor& gate,
   at::Tensor y = at::empty_like(gate, at::MemoryFormat::Contiguous);
   dispatch(gate, [&](auto zero) {
     using T = decltype(zero);
-    row_kernels<T>().gated(y.numel(), gate_of(activation), values<T>(gate), values<T>(up),
+    row_kernels<T>().gated(y.numel(), activation, values<T>(gate), values<T>(up),
                            y.mutable_data_ptr<T>());
   });
   return y;
@@ -130,8 +131,8 @@ std::pair<at::Tensor, at::Tensor> NativeBackend::gated_backward(Activation activ
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(gate);
   dispatch(gate, [&](auto zero) {
     using T = decltype(zero);
-    row_kernels<T>().gated_backward(dgate.numel(), gate_of(activation), values<T>(gate),
-                                    values<T>(up), values<T>(dy), dgate.mutable_data_ptr<T>(),
+    row_kernels<T>().gated_backward(dgate.numel(), activation, values<T>(gate), values<T>(up),
+                                    values<T>(dy), dgate.mutable_data_ptr<T>(),
                                     dup.mutable_data_ptr<T>());
   });
   return {dgate, dup};

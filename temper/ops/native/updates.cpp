@@ -1,6 +1,7 @@
 // The native backend itself, and updates of parameters on temper/ops/native/kernels/rows.h.
 #include <ATen/ATen.h>
 
+#include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/tensor_data.h"
 

@@ -9,6 +9,10 @@
 
 namespace temper::ops {
 
+inline const kernels::BFloat16Bits* bfloat16_bits(const at::Tensor& x) {
+  return reinterpret_cast<const kernels::BFloat16Bits*>(x.const_data_ptr<at::BFloat16>());
+}
+
 inline bool reads_bfloat16(const Weight& w) {
   return w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16;
 }
@@ -41,10 +45,10 @@ kernels::MatrixView<T> rows_of(const Weight& w, const T* data) {
 inline kernels::QuantizedMatrix matrix_of(const QuantizedWeight& w) {
   check(w.layout == QuantizedWeight::Layout::kPanels,
         "the native backend reads codes that it packed itself");
-  return {w.code,
+  return {w.format,
           w.rows,
           w.width,
-          kernels::scale_group(w.code, w.width),
+          scale_group(w.format, w.width),
           values<uint8_t>(w.codes),
           values<float>(w.scales)};
 }

@@ -40,7 +40,7 @@ struct CodeValues;
 template <>
 struct CodeValues<8> {
   static constexpr int kParts = 1, kPartVectors = kPanelVectors;
-  explicit CodeValues(Code) {}
+  explicit CodeValues(WeightFormat) {}
   template <class Use>
   HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
 #pragma GCC unroll 16
@@ -76,12 +76,12 @@ struct CodeValues<4> {
   using Bytes = hn::Repartition<uint8_t, D>;
   hn::Vec<Bytes> byte[4];  // byte j of each of the 16 values, in both blocks of 16 lanes
 #endif
-  explicit CodeValues(Code code)
-      : table(four_bit_values(code)),
+  explicit CodeValues(WeightFormat format)
+      : table(row_of(format).values),
         lower(hn::LoadU(D(), table)),
         upper(hn::LoadU(D(), table + (kLanes == 8 ? 8 : 0))) {
 #if HWY_TARGET == HWY_AVX2
-    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), four_bit_bytes(code) + 16 * j);
+    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), four_bit_bytes(format) + 16 * j);
 #endif
   }
 
@@ -164,7 +164,7 @@ template <int kBits, int kRows, int kPanels>
 HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const float* a, int64_t a_row,
                              float* c, int64_t c_row, bool from_c) {
   const D d;
-  const CodeValues<kBits> code_values(w.code);
+  const CodeValues<kBits> code_values(w.format);
   constexpr int kVectors = CodeValues<kBits>::kPartVectors;
   const int64_t stride = w.width * kIndexBytes<kBits>, groups = w.width / w.group;
   hn::Vec<D> sum[kPanels][kRows][kPanelVectors];

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "temper/ops/specs.h"
+
 namespace temper::kernels {
 
-enum class DivergenceKind { kForwardKl, kReverseKl, kJsd };
+using ops::DivergenceKind;
 
 // The part of one block of the rows of logits s and t in their divergence.
 template <class T>

@@ -8,8 +8,8 @@
 
 namespace temper::kernels {
 
-// four_bit_values() by bytes: byte j, from the lowest, of value i at [16 * j + i].
-const uint8_t* four_bit_bytes(Code code);
+// FormatRow::values by bytes: byte j, from the lowest, of value i at [16 * j + i].
+const uint8_t* four_bit_bytes(WeightFormat format);
 
 // Products of few rows read codes by four indices, which then share a scale.
 inline bool in_fours(int64_t group) { return group % 4 == 0; }

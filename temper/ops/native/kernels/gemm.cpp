@@ -148,7 +148,7 @@ void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool tr
 }
 void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
                    float* c, int64_t ldc, const GemmOptions& options) {
-  if (bits_of(w.code) == 4)
+  if (row_of(w.format).bits == 4)
     GemmCodes<4>(m, a, w, transposed, c, ldc, options);
   else
     GemmCodes<8>(m, a, w, transposed, c, ldc, options);
@@ -199,7 +199,7 @@ void DequantizeCodes(const QuantizedMatrix& w, float* values) {
   }
 }
 void Dequantize(const QuantizedMatrix& w, float* values) {
-  bits_of(w.code) == 4 ? DequantizeCodes<4>(w, values) : DequantizeCodes<8>(w, values);
+  row_of(w.format).bits == 4 ? DequantizeCodes<4>(w, values) : DequantizeCodes<8>(w, values);
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "temper/base/exact_math.h"
@@ -13,32 +12,11 @@
 namespace temper::kernels {
 namespace {
 
+constexpr int64_t kNf4Block = row_of(WeightFormat::kNf4).block;
 constexpr int64_t kAbsmaxBlock = 256;  // block maxima that share a scale
 
-constexpr std::array<float, 16> kNf4Values{
-    -1.0f,
-    -0.6961928009986877f,
-    -0.5250730514526367f,
-    -0.39491748809814453f,
-    -0.28444138169288635f,
-    -0.18477343022823334f,
-    -0.09105003625154495f,
-    0.0f,
-    0.07958029955625534f,
-    0.16093020141124725f,
-    0.24611230194568634f,
-    0.33791524171829224f,
-    0.44070982933044434f,
-    0.5626170039176941f,
-    0.7229568362236023f,
-    1.0f,
-};
-
-constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                            -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
 // The bytes of four_bit_bytes().
-constexpr std::array<uint8_t, 64> bytes_of(const std::array<float, 16>& values) {
+constexpr std::array<uint8_t, 64> bytes_of(const float* values) {
   std::array<uint8_t, 64> bytes{};
   for (size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(values[i % 16]) >> 8 * (i / 16));
@@ -91,14 +69,14 @@ std::array<float, 256> dynamic_map() {
 
 }  // namespace
 
-const float* four_bit_values(Code code) {
-  return code == Code::kMxFp4 ? kE2m1Values.data() : kNf4Values.data();
-}
-
-const uint8_t* four_bit_bytes(Code code) {
-  alignas(64) static constexpr std::array<uint8_t, 64> kNf4Bytes = bytes_of(kNf4Values),
-                                                       kE2m1Bytes = bytes_of(kE2m1Values);
-  return code == Code::kMxFp4 ? kE2m1Bytes.data() : kNf4Bytes.data();
+const uint8_t* four_bit_bytes(WeightFormat format) {
+  alignas(64) static constexpr auto kBytes = [] {
+    std::array<std::array<uint8_t, 64>, ops::kWeightFormats.size()> bytes{};
+    for (size_t i = 0; i < bytes.size(); ++i)
+      if (const float* values = ops::kWeightFormats[i].values) bytes[i] = bytes_of(values);
+    return bytes;
+  }();
+  return kBytes[static_cast<size_t>(format)].data();
 }
 
 const float* dynamic_map_values() {
@@ -106,20 +84,16 @@ const float* dynamic_map_values() {
   return map.data();
 }
 
-int64_t scale_group(Code code, int64_t width) {
-  return code == Code::kInt8 ? width : std::gcd(width, block_of(code));
+int64_t code_bytes(WeightFormat format, int64_t rows, int64_t width) {
+  return packed_size(width, rows) * row_of(format).bits / 8;
 }
 
-int64_t code_bytes(Code code, int64_t rows, int64_t width) {
-  return packed_size(width, rows) * bits_of(code) / 8;
-}
-
-int64_t scale_count(Code code, int64_t rows, int64_t width) {
-  return packed_size(width / scale_group(code, width), rows);
+int64_t scale_count(WeightFormat format, int64_t rows, int64_t width) {
+  return packed_size(width / scale_group(format, width), rows);
 }
 
 void quantize_nf4(const float* values, int64_t count, uint8_t* code, float* absmax) {
-  static const Nearest<16> nearest(kNf4Values.data());
+  static const Nearest<16> nearest(ops::kNf4Values.data());
   const int64_t blocks = (count + kNf4Block - 1) / kNf4Block;
 #pragma omp parallel for schedule(static) if (count > 32768)
   for (int64_t b = 0; b < blocks; ++b) {
@@ -166,10 +140,11 @@ void quantize_absmax(float* absmax, int64_t count) {
   }
 }
 
-void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major,
+void pack_codes(WeightFormat format, int64_t rows, int64_t width, const uint8_t* row_major,
                 const float* scale, uint8_t* codes, float* scales) {
-  const int64_t panel = panel_width(), group = scale_group(code, width), groups = width / group;
-  const bool four_bits = bits_of(code) == 4;
+  const int64_t panel = panel_width(), group = scale_group(format, width), groups = width / group,
+                block = row_of(format).block;
+  const bool four_bits = row_of(format).bits == 4;
   const int64_t half = panel / 2, bytes = four_bits ? half : panel;  // of one index in a panel
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
@@ -186,7 +161,7 @@ void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < panel; ++r) {
         const int64_t row = p * panel + r;
-        const int64_t of = four_bits ? (row * width + g * group) / block_of(code) : row;
+        const int64_t of = block == ops::kRowBlock ? row : (row * width + g * group) / block;
         scales[(p * groups + g) * panel + r] = row < rows ? scale[of] : 0.0f;
       }
   }

@@ -7,45 +7,27 @@
 
 #include <cstdint>
 
+#include "temper/ops/formats.h"
 #include "temper/ops/native/kernels/gemm.h"
 
 namespace temper::kernels {
 
-enum class Code {
-  kInt8,   // 8 bits, -127 to 127; a scale a row: its largest magnitude / 127
-  kNf4,    // 4 bits; a scale a block of 64 values: its largest magnitude
-  kMxFp4,  // 4 bits; a scale a block of 32 values: a power of two (OCP Microscaling Formats 1.0)
-};
-
-constexpr int64_t kNf4Block = 64, kMxFp4Block = 32;
-
-constexpr int bits_of(Code code) { return code == Code::kInt8 ? 8 : 4; }
-// How many values of the row-major matrix share a scale in a code of four bits.
-constexpr int64_t block_of(Code code) { return code == Code::kMxFp4 ? kMxFp4Block : kNf4Block; }
-
-// The 16 values of a code of four bits, by code. NormalFloat4's ascend from -1 to 1 (Dettmers et
-// al., arXiv 2305.14314, appendix E); MXFP4's are E2M1's: a sign, two bits of exponent, one of
-// mantissa (OCP Microscaling Formats 1.0, section 5.3.3).
-const float* four_bit_values(Code code);
+using ops::WeightFormat;
 
 // How a matrix lies in memory. The rows of a panel (panel_width() of them, the last panel padded)
 // stand side by side for each index along the width: codes[panel][i][row], of four bits two to a
 // byte, the low halves those of the panel's first half of rows. Values of a row share a scale over
 // `group` indices: scales[panel][i / group][row].
 struct QuantizedMatrix {
-  Code code = Code::kNf4;
+  WeightFormat format = WeightFormat::kNf4;
   int64_t rows = 0, width = 0;  // out and in
-  int64_t group = 0;            // scale_group(code, width)
+  int64_t group = 0;            // ops::scale_group(format, width)
   const uint8_t* codes = nullptr;
   const float* scales = nullptr;
 };
 
-// int8: the width. Four bits: blocks are of the row-major matrix and run over row ends, so it is
-// the largest number of indices in which no row begins a new block: block_of(code) where that
-// divides the width.
-int64_t scale_group(Code code, int64_t width);
-int64_t code_bytes(Code code, int64_t rows, int64_t width);
-int64_t scale_count(Code code, int64_t rows, int64_t width);
+int64_t code_bytes(WeightFormat format, int64_t rows, int64_t width);
+int64_t scale_count(WeightFormat format, int64_t rows, int64_t width);
 
 // Quantizes count values: one code a byte; absmax [ceil(count / 64)], or for int8 a scale for each
 // of count / width rows. Callers refuse values that are not finite.
@@ -60,7 +42,7 @@ const float* dynamic_map_values();
 
 // From one code a byte in row-major order, and the scales of blocks or rows, to the layout above.
 // In parallel.
-void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major,
+void pack_codes(WeightFormat format, int64_t rows, int64_t width, const uint8_t* row_major,
                 const float* scale, uint8_t* codes, float* scales);
 
 // The values, row-major [rows, width]. In parallel.

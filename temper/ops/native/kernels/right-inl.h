@@ -64,7 +64,7 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
 #if TEMPER_HAS_FMA
   codes += i0 * kBytes;
   const D d;
-  const CodeValues<kBits> values(w.code);
+  const CodeValues<kBits> values(w.format);
   constexpr int kPart = CodeValues<kBits>::kPartVectors;
 #endif
   for (int64_t i = 0; i < depth;) {
@@ -96,7 +96,7 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
         float value;
         if constexpr (kBits == 4) {
           const uint8_t both = codes[four_bits_place(kPanel, w.group, of, r % kHalfPanel)];
-          value = four_bit_values(w.code)[r < kHalfPanel ? both & 15 : both >> 4];
+          value = row_of(w.format).values[r < kHalfPanel ? both & 15 : both >> 4];
         } else {
           value = static_cast<float>(static_cast<int8_t>(codes[of * kPanel + r]));
         }

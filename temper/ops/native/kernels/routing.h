@@ -5,23 +5,12 @@
 
 #include <cstdint>
 
+#include "temper/ops/specs.h"
+
 namespace temper::kernels {
 
-enum class RouterScore {
-  kSoftmax,  // softmax of all experts' logits (Shazeer et al., arXiv 1701.06538)
-  kSigmoid,  // sigmoid of each logit (DeepSeek-V3, arXiv 2412.19437, equation 15)
-};
-
-struct RouterSpec {
-  int64_t experts = 0, chosen = 0;  // chosen: experts of a token, at most kMostChosen
-  RouterScore score = RouterScore::kSoftmax;
-  bool normalize = false;  // the weights of a token are divided by their sum
-  double scale = 1;        // factor of the weights
-  // The experts are that many groups of equal size, of which a token goes to `chosen_groups`: those
-  // whose two largest scores have the largest sum (section 2.1.2 of the same paper).
-  int64_t groups = 1, chosen_groups = 1;
-};
-constexpr int64_t kMostChosen = 1024;
+using ops::RouterScore;
+using ops::RouterSpec;
 
 // logits [rows, experts] (NaN is the least); bias [experts], added to the scores of sigmoid for the
 // choice alone, or null. expert [rows, chosen]: the experts with the largest scores, of equals the

@@ -6,9 +6,12 @@
 
 #include <cstdint>
 
+#include "temper/ops/specs.h"
+
 namespace temper::kernels {
 
-enum class Gate { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
+using ops::AdamWStep;
+using Gate = ops::Activation;
 
 // Logits are reduced in blocks of the vocabulary, joined in ascending order.
 constexpr int64_t kVocabularyBlock = 512;
@@ -22,13 +25,6 @@ struct SoftmaxPart {
 struct Rotation {
   int64_t rotated;
   bool interleaved;
-};
-
-// See the config for the meaning of each number.
-struct AdamWStep {
-  double learning_rate, beta1, beta2, eps, weight_decay;
-  double correction1, correction2;  // 1 - beta^t
-  double grad_scale;                // clipping, folded in
 };
 
 // The kernels of this machine for T.

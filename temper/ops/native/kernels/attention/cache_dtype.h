@@ -4,11 +4,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "temper/ops/formats.h"
+
 namespace temper::kernels {
 
-enum class CacheDtype { kFloat32, kFloat16, kBFloat16 };
-
-constexpr int64_t bytes_of(CacheDtype dtype) { return dtype == CacheDtype::kFloat32 ? 4 : 2; }
+using ops::CacheDtype;
 
 // IEEE 754 binary16.
 struct Float16Bits {

@@ -1,0 +1,155 @@
+// How matrices of weights are kept, one row of a table a format, and in which numbers keys and
+// values are cached. Plain C++: kernels read it, too.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+namespace temper::ops {
+
+enum class WeightFormat {
+  kFloat32,   // or float64, for gradient checks
+  kBFloat16,  // frozen, as all that follow but the last: they have no gradient
+  // Quantized: codes with scales, W[r, i] = value of code * scale, rounded once to float32.
+  kInt8,
+  kNf4,
+  kMxFp4,
+  // float32 that products round to bfloat16; gradients are taken for the float32 value's own
+  // (straight through). The last one: it follows from a dtype, its name is another one's.
+  kRoundedBFloat16,
+};
+
+// Blocks of which each is a row of the matrix.
+inline constexpr int64_t kRowBlock = -1;
+
+struct FormatRow {
+  WeightFormat format;
+  // As model.storage, --storage and the metadata of adapters say it.
+  const char* name;
+  // In memory, of a value without its scale.
+  int bits;
+  // Products read a value as quickly as an unpacked one of so many: to unpack four bits takes as
+  // long as to read a float32.
+  int reading_bits;
+  // Its values are float32 numbers, which may train.
+  bool trains = false;
+  // How many values of the row-major matrix share a float32 scale, or kRowBlock; 0: not quantized.
+  int64_t block = 0;
+  // The 16 values of codes of four bits, by code; null: a code of eight bits is its value.
+  const float* values = nullptr;
+  // Nothing is converted to it: what weight files hold in it is kept so, other weights as the dtype
+  // says.
+  bool of_files = false;
+  // Files hold experts alone in it.
+  bool of_experts = false;
+  // What is kept in it where it is chosen, for help texts.
+  const char* covers = "all";
+};
+
+// NormalFloat4, ascending from -1 to 1 (Dettmers et al., arXiv 2305.14314, appendix E).
+inline constexpr std::array<float, 16> kNf4Values{
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+// E2M1: a sign, two bits of exponent, one of mantissa (OCP Microscaling Formats 1.0,
+// section 5.3.3).
+inline constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                                                   4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                                                   -2.0f, -3.0f, -4.0f, -6.0f};
+
+// One row a format, in the order of the enum.
+inline constexpr std::array<FormatRow, 6> kWeightFormats{{
+    {.format = WeightFormat::kFloat32,
+     .name = "float32",
+     .bits = 32,
+     .reading_bits = 32,
+     .trains = true},
+    {.format = WeightFormat::kBFloat16, .name = "bfloat16", .bits = 16, .reading_bits = 16},
+    // -127 to 127; scale: the row's largest magnitude / 127.
+    {.format = WeightFormat::kInt8,
+     .name = "int8",
+     .bits = 8,
+     .reading_bits = 8,
+     .block = kRowBlock,
+     .covers = "the blocks' linear layers"},
+    // Scale: the block's largest magnitude, quantized in turn ("double quantization").
+    {.format = WeightFormat::kNf4,
+     .name = "nf4",
+     .bits = 4,
+     .reading_bits = 32,
+     .block = 64,
+     .values = kNf4Values.data(),
+     .covers = "the blocks' linear layers"},
+    // Scale: a power of two (OCP Microscaling Formats 1.0, section 5.3).
+    {.format = WeightFormat::kMxFp4,
+     .name = "mxfp4",
+     .bits = 4,
+     .reading_bits = 32,
+     .block = 32,
+     .values = kE2m1Values.data(),
+     .of_files = true,
+     .of_experts = true,
+     .covers = "experts that the files hold in it"},
+    {.format = WeightFormat::kRoundedBFloat16,
+     .name = "bfloat16",
+     .bits = 32,
+     .reading_bits = 32,
+     .trains = true},
+}};
+
+constexpr const FormatRow& row_of(WeightFormat format) {
+  return kWeightFormats[static_cast<size_t>(format)];
+}
+
+// The names of those that can be chosen, by the value of WeightFormat.
+inline constexpr auto kStorageNames = [] {
+  std::array<const char*, kWeightFormats.size() - 1> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kWeightFormats[i].name;
+  return names;
+}();
+
+constexpr bool is_quantized(WeightFormat format) { return row_of(format).block != 0; }
+// Quantized, and from any numbers: what it holds are not the files' own.
+constexpr bool rounds_weights(WeightFormat format) {
+  return is_quantized(format) && !row_of(format).of_files;
+}
+
+// How many indices along a row of `width` values share a scale. Blocks are of the row-major matrix
+// and run over row ends, so that it is the largest number of indices in which no row begins a new
+// block: the block where that divides the width.
+constexpr int64_t scale_group(WeightFormat format, int64_t width) {
+  const int64_t block = row_of(format).block;
+  return block == kRowBlock ? width : std::gcd(width, block);
+}
+// Blocks, and scales, of a matrix.
+constexpr int64_t block_count(WeightFormat format, int64_t rows, int64_t width) {
+  const int64_t block = row_of(format).block;
+  return block == kRowBlock ? rows : (rows * width + block - 1) / block;
+}
+// Bytes of a value of a matrix whose rows have `width`, with its share of the scales.
+constexpr double bytes_of(WeightFormat format, int64_t width) {
+  return row_of(format).bits / 8.0 +
+         (is_quantized(format) ? 4.0 / static_cast<double>(scale_group(format, width)) : 0);
+}
+
+// Number types in which keys and values are cached.
+enum class CacheDtype { kFloat32, kFloat16, kBFloat16 };
+constexpr int64_t bytes_of(CacheDtype dtype) { return dtype == CacheDtype::kFloat32 ? 4 : 2; }
+
+}  // namespace temper::ops
