@@ -61,11 +61,10 @@ void Export::declare(CLI::App& app) {
                  "llama.cpp, with tokenizer and chat template")
       ->check(CLI::IsMember({"hf", "gguf"}));
   add_written_dtype(app, dtype);
-  app.add_option(
-         "--storage", storage,
-         "merge into the weights as quantized to this format, which a run with the same "
-         "model.storage used: float32, bfloat16, int8, nf4 or mxfp4 (the values of the original "
-         "weights); default: the original weights")
+  app.add_option("--storage", storage,
+                 "merge into the weights as quantized to this format, which a run with the same "
+                 "model.storage used: " +
+                     models::storage_help() + "; default: the original weights")
       ->check(CLI::IsMember(models::storage_names()));
 }
 
@@ -128,8 +127,8 @@ void Export::print_drift(const Probe& merged) const {
                                     Head::numbers(*Head::load(model_dir, adapter, other).model))
               << " apart" << hint << "\n";
   };
-  if (storage == "int8" || storage == "nf4") return print("the original weights", {}, "");
-  if (trained && trained->is_quantized())
+  if (models::BaseFormat{dtype, storage}.is_rounded()) return print("the original weights", {}, "");
+  if (trained && trained->is_rounded())
     print("training, on " + trained->storage + " weights",
           kept_as(trained->dtype, trained->storage),
           "; --storage " + trained->storage + " merges into the quantized weights");

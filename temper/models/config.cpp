@@ -1,12 +1,13 @@
 #include "temper/models/config.h"
 
+#include "temper/base/error.h"
+
 namespace temper {
 
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
-                                                                         "int8", "nf4", "mxfp4"};
+inline constexpr auto enum_names<ops::WeightFormat> = ops::kStorageNames;
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast", "amx"};
 template <>
@@ -17,8 +18,25 @@ inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none"
 namespace temper::models {
 
 std::vector<std::string> storage_names() {
-  const auto& names = enum_names<models::ModelSection::Storage>;
-  return {names.begin(), names.end()};
+  return {ops::kStorageNames.begin(), ops::kStorageNames.end()};
+}
+
+std::string storage_help() {
+  std::string help;
+  for (size_t i = 0; i < ops::kStorageNames.size(); ++i) {
+    const std::string_view covers = ops::kWeightFormats[i].covers;
+    help += temper::str(help.empty() || help.back() != ')' ? "" : ", ", ops::kStorageNames[i]);
+    help += covers == ops::kWeightFormats[i + 1].covers ? " or " : temper::str(" (", covers, ")");
+  }
+  return help;
+}
+
+std::string four_bit_names(bool of_files) {
+  std::string names;
+  for (const ops::FormatRow& row : ops::kWeightFormats)
+    if (row.bits == 4 && row.of_files == of_files)
+      names += temper::str(names.empty() ? "" : " or ", row.name);
+  return names;
 }
 
 void ModelSection::fields(Fields& f) {
@@ -44,15 +62,14 @@ void ModelSection::fields(Fields& f) {
       "aten elsewhere",
       one_of({"auto", "native", "aten"}));
   f.add("storage", storage,
-        "storage format of the policy's frozen weights; a reference model or teacher of its own "
-        "follows dtype; int8 and nf4 apply to the blocks' linear layers, mxfp4 keeps experts that "
-        "their files hold in it (gpt-oss), and the rest follows dtype; null: dtype, or nf4 under "
-        "qlora");
+        "storage format of the policy's frozen weights: " + storage_help() +
+            "; the rest follows dtype, and so does a reference model or teacher of its own; null: "
+            "dtype, or nf4 under qlora");
 }
 void AdapterSection::fields(Fields& f) {
   f.add("method", method,
-        "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (NF4, or model.storage: "
-        "mxfp4)");
+        "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (nf4, or model.storage: " +
+            four_bit_names(true) + ")");
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());

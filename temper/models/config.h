@@ -9,23 +9,27 @@
 #include <vector>
 
 #include "temper/base/config/config.h"
+#include "temper/ops/formats.h"
 
 namespace temper::models {
 
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
-  enum class Storage { kFloat32, kBfloat16, kInt8, kNf4, kMxFp4 };
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
   enum class Arithmetic { kExact, kFast, kAmx };
   Arithmetic arithmetic = Arithmetic::kExact;
-  std::optional<Storage> storage;  // null: as dtype says; of qlora nf4
+  std::optional<ops::WeightFormat> storage;  // null: as dtype says; of qlora nf4
   void fields(Fields& f);
 };
 
-// The names of ModelSection::Storage, which --storage takes, too.
+// The names that model.storage and --storage take, and which weights each of them is of:
+// "float32 or bfloat16 (all), int8 or nf4 (the blocks' linear layers), ...".
 std::vector<std::string> storage_names();
+std::string storage_help();
+// The names of the formats of four bits, kept as files hold them or not: "nf4".
+std::string four_bit_names(bool of_files);
 
 struct AdapterSection {
   enum class Method { kNone, kLora, kQlora };

@@ -24,6 +24,14 @@ ops::Logits CausalLM::logits(const at::Tensor& hidden, const std::vector<int64_t
 ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)
     : Model(std::move(body)), head_(*this, body_->config()) {}
 
+Storage frozen_storage(bool bfloat16, std::optional<ops::WeightFormat> asked) {
+  using Format = ops::WeightFormat;
+  if (asked == Format::kFloat32) return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32};
+  const bool of_blocks = asked && ops::is_quantized(*asked);
+  return {bfloat16 || asked == Format::kBFloat16 ? Format::kBFloat16 : Format::kFloat32,
+          of_blocks ? asked : std::nullopt};
+}
+
 bool uses_arithmetic(const Storage& storage) {
   using Format = ops::WeightFormat;
   const auto takes = [&](Format f) {
@@ -40,10 +48,9 @@ void set_storage(nn::Module& model, const Storage& storage) {
     weight.set_format(format);
     weight.set_arithmetic(storage.arithmetic);
   };
-  // Which files hold MXFP4 is known when they are read.
-  const bool as_files = storage.blocks == ops::WeightFormat::kMxFp4;
-  const ops::WeightFormat blocks =
-      as_files ? storage.weights : storage.blocks.value_or(storage.weights);
+  // What files hold is known when they are read.
+  const bool converted = storage.blocks && !ops::row_of(*storage.blocks).of_files;
+  const ops::WeightFormat blocks = converted ? *storage.blocks : storage.weights;
   model.visit(
       {.linear =
            [&](const std::string& path, nn::Linear& layer) {

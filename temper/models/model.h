@@ -93,8 +93,8 @@ inline constexpr const char* kScorePath = "score";
 // How a model's weights are kept (norms, biases and adapters in float32), and what it rounds.
 struct Storage {
   ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
-  // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another. kMxFp4: of
-  // those that the files hold in it; the others are as `weights`.
+  // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another. One of files
+  // (ops::FormatRow): of those that the files hold in it; the others are as `weights`.
   std::optional<ops::WeightFormat> blocks;
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // kAmx: of quantized ones, too
   // Attention rounds keys and values to it, in every forward pass.
@@ -106,6 +106,8 @@ struct Storage {
   // Where all weights lie.
   at::Device device = chosen_device();
 };
+// That of frozen weights of a dtype, or of another one that was asked for.
+Storage frozen_storage(bool bfloat16, std::optional<ops::WeightFormat> asked);
 // Whether any weights are in a format that storage.arithmetic is of.
 bool uses_arithmetic(const Storage& storage);
 void set_storage(nn::Module& model, const Storage& storage);

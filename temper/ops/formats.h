@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <string_view>
 
 namespace temper::ops {
 
@@ -26,8 +28,9 @@ inline constexpr int64_t kRowBlock = -1;
 
 struct FormatRow {
   WeightFormat format;
-  // As model.storage, --storage and the metadata of adapters say it.
+  // As model.storage, --storage and the metadata of adapters say it; and as texts do.
   const char* name;
+  const char* title = name;
   // In memory, of a value without its scale.
   int bits;
   // Products read a value as quickly as an unpacked one of so many: to unpack four bits takes as
@@ -91,6 +94,7 @@ inline constexpr std::array<FormatRow, 6> kWeightFormats{{
     // Scale: the block's largest magnitude, quantized in turn ("double quantization").
     {.format = WeightFormat::kNf4,
      .name = "nf4",
+     .title = "NF4",
      .bits = 4,
      .reading_bits = 32,
      .block = 64,
@@ -99,6 +103,7 @@ inline constexpr std::array<FormatRow, 6> kWeightFormats{{
     // Scale: a power of two (OCP Microscaling Formats 1.0, section 5.3).
     {.format = WeightFormat::kMxFp4,
      .name = "mxfp4",
+     .title = "MXFP4",
      .bits = 4,
      .reading_bits = 32,
      .block = 32,
@@ -123,6 +128,13 @@ inline constexpr auto kStorageNames = [] {
   for (size_t i = 0; i < names.size(); ++i) names[i] = kWeightFormats[i].name;
   return names;
 }();
+
+// None: nothing that can be chosen has that name.
+constexpr std::optional<WeightFormat> format_named(std::string_view name) {
+  for (size_t i = 0; i < kStorageNames.size(); ++i)
+    if (name == kStorageNames[i]) return kWeightFormats[i].format;
+  return {};
+}
 
 constexpr bool is_quantized(WeightFormat format) { return row_of(format).block != 0; }
 // Quantized, and from any numbers: what it holds are not the files' own.

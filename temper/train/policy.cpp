@@ -32,7 +32,7 @@ namespace {
 void warn_of_other_format(RunConfig& config) {
   const std::optional<models::BaseFormat> trained =
       models::adapter_base_format(*config.adapter.path);
-  if (!trained || !trained->is_quantized()) return;
+  if (!trained || !trained->is_rounded()) return;
   const std::optional<ops::WeightFormat> blocks = policy_storage(config).blocks;
   if (blocks && ops::row_of(*blocks).name == trained->storage) return;
   config.warnings.push_back(str(config.where("adapter.path"), ": ", *config.adapter.path,
@@ -88,11 +88,10 @@ namespace {
 
 // MXFP4 is never made, and never made into something else unless that was asked for.
 void check_mxfp4(const RunConfig& config) {
-  using Storage = models::ModelSection::Storage;
   const std::string& path = config.model.path;
-  const std::optional<Storage> asked = config.model.storage;
+  const std::optional<ops::WeightFormat> asked = config.model.storage;
   const bool qlora = config.adapter.method == models::AdapterSection::Method::kQlora;
-  if (asked == Storage::kMxFp4)
+  if (asked == ops::WeightFormat::kMxFp4)
     config.require(models::holds_mxfp4(path), "model.storage",
                    "mxfp4 keeps weights as their files hold them, and " + path +
                        " holds none in MXFP4; choose nf4, int8 or bfloat16");
@@ -108,7 +107,6 @@ void check_mxfp4(const RunConfig& config) {
 // The format of the base's weights: those that neither train nor were asked for in float32 take
 // less.
 models::Storage policy_storage(const RunConfig& config) {
-  using Storage = models::ModelSection::Storage;
   using Format = ops::WeightFormat;
   const models::AdapterSection& a = config.adapter;
   const bool qlora = a.method == models::AdapterSection::Method::kQlora;
@@ -119,26 +117,20 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(frozen || !hf.has("quantization_config"), "model.path",
                  "its weights are quantized, and such weights are frozen: choose adapter.method: "
                  "lora or qlora, or the original model");
-  const std::optional<Storage> asked = config.model.storage;
-  config.require(!asked || frozen || *asked == Storage::kFloat32, "model.storage",
+  std::optional<Format> asked = config.model.storage;
+  config.require(!asked || frozen || *asked == Format::kFloat32, "model.storage",
                  "weights that train are kept in float32; other formats are of frozen weights: "
                  "choose adapter.method: lora or qlora");
-  config.require(!asked || !qlora || *asked == Storage::kNf4 || *asked == Storage::kMxFp4,
-                 "model.storage",
-                 "adapter.method: qlora keeps the weights in nf4, or in mxfp4 where their files "
-                 "do; for others choose lora");
+  config.require(!asked || !qlora || ops::row_of(*asked).bits == 4, "model.storage",
+                 "adapter.method: qlora keeps the weights in " + models::four_bit_names(false) +
+                     ", or in " + models::four_bit_names(true) +
+                     " where their files do; for others choose lora");
   check_mxfp4(config);
-  models::Storage storage{.arithmetic = arithmetic_of(config), .cache_dtype = config.cache_dtype()};
-  const Format as_dtype = !bfloat16 ? Format::kFloat32
-                          : frozen  ? Format::kBFloat16
-                                    : Format::kRoundedBFloat16;
-  storage.weights = as_dtype;
-  if (asked == Storage::kFloat32)
-    storage.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
-  if (asked == Storage::kBfloat16) storage.weights = Format::kBFloat16;
-  if (asked == Storage::kInt8) storage.blocks = Format::kInt8;
-  if (asked == Storage::kNf4 || qlora) storage.blocks = Format::kNf4;
-  if (asked == Storage::kMxFp4) storage.blocks = Format::kMxFp4;
+  if (!frozen) asked = Format::kFloat32;
+  if (qlora && !asked) asked = Format::kNf4;
+  models::Storage storage = models::frozen_storage(bfloat16, asked);
+  storage.arithmetic = arithmetic_of(config);
+  storage.cache_dtype = config.cache_dtype();
   config.require(models::uses_arithmetic(storage), "model.arithmetic",
                  "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
                  "quantized ones, too; float32 has exact alone");

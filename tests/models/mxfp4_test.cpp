@@ -188,7 +188,7 @@ TEST_CASE("an adapter's file says that its base was in MXFP4, which is the files
   REQUIRE(format.has_value());
   CHECK(format->dtype == "bfloat16");
   CHECK(format->storage == "mxfp4");
-  CHECK(!format->is_quantized());
+  CHECK(!format->is_rounded());
   const models::Storage storage = models::storage_of(*format);
   CHECK(storage.weights == WeightFormat::kBFloat16);
   CHECK((storage.blocks == WeightFormat::kMxFp4));

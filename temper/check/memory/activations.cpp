@@ -122,9 +122,8 @@ class Block {
     const bool reads_input = role_.trains || adapted;
     for (int i = 0; i < (reads_input ? 5 : 3); ++i) sum.add(bytes_ * rows * widest);
     for (int i = 0; i < 2; ++i) sum.add(bytes_ * rows * m_.hidden);
-    const auto& blocks = role_.storage.blocks;  // mxfp4 is of experts alone
-    const bool quantized =
-        blocks && ops::is_quantized(*blocks) && *blocks != ops::WeightFormat::kMxFp4;
+    const auto& blocks = role_.storage.blocks;
+    const bool quantized = blocks && ops::is_quantized(*blocks) && !ops::row_of(*blocks).of_experts;
     if (!quantized) sum.add(bytes_ * largest);
     if (role_.trains) sum.add(kFloat * largest);
     // Of experts: input and output of the layer that is differentiated, and their gradients.

@@ -85,8 +85,8 @@ int64_t two_largest(std::vector<int64_t> values) {
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const models::Storage& kept = role.storage;
   if (!t.matrix) return ops::WeightFormat::kFloat32;
-  const bool other = t.in_block && (kept.blocks != ops::WeightFormat::kMxFp4 || t.of_expert());
-  return other ? kept.blocks.value_or(kept.weights) : kept.weights;
+  const ops::WeightFormat blocks = kept.blocks.value_or(kept.weights);
+  return t.in_block && (t.of_expert() || !ops::row_of(blocks).of_experts) ? blocks : kept.weights;
 }
 
 std::vector<const ModelRole*> samplers(const RunShape& run) {

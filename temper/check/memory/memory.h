@@ -1,8 +1,7 @@
 // The memory of a rank, planned from shapes. Formulas, in bytes of the tensors that the program
 // makes:
 //
-//   weights      as they are kept (float32 4 a weight, bfloat16 2, int8 1, nf4 and mxfp4 0.5, and
-//                scales)
+//   weights      as they are kept (ops::bytes_of)
 //   gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
 //                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054,
 //                section 5)
@@ -38,7 +37,7 @@ namespace temper::checks {
 
 using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
 
-// How a role keeps a tensor: mxfp4 is of experts.
+// How a role keeps a tensor.
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t);
 
 // The models that sample: the policy first; none where the run samples nothing itself.

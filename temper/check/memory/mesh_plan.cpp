@@ -26,9 +26,8 @@ double gathered_bytes(const RunShape& run, const Ranks& ranks, const Machine& ma
   for (const ShapedTensor& t : run.policy.shape.tensors) {
     if (t.unit < 0) continue;
     const ops::WeightFormat format = format_of(run.policy, t);
-    const bool in_numbers = !ops::is_quantized(format) && format != ops::WeightFormat::kBFloat16;
-    const double width =
-        in_numbers ? as_double(machine.number_bytes) : bytes_of(format, t.shape.back());
+    const double width = ops::row_of(format).trains ? as_double(machine.number_bytes)
+                                                    : bytes_of(format, t.shape.back());
     const bool twice = run.policy.shape.tied && t.name.find("embed_tokens") != std::string::npos;
     const int64_t parts = t.of_expert() ? ranks.expert : t.split ? ranks.tensor : 1;
     bytes += (twice ? 2 : 1) * width * as_double(t.size()) / as_double(parts);

@@ -303,11 +303,9 @@ jinja::RenderOptions render_options(const std::string& date) {
 }
 
 void add_storage(CLI::App& app, std::string& storage) {
-  app.add_option(
-         "--storage", storage,
-         "storage format of weights: float32 or bfloat16 (all), int8 or nf4 (the blocks' linear "
-         "layers), mxfp4 (experts that the files hold in it); the rest follows --dtype; default: "
-         "--dtype")
+  app.add_option("--storage", storage,
+                 "storage format of weights: " + models::storage_help() +
+                     "; the rest follows --dtype; default: --dtype")
       ->check(CLI::IsMember(models::storage_names()));
 }
 

@@ -44,7 +44,7 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
 
 void warn_of_other_format(const std::string& adapter, const std::string& storage) {
   const std::optional<models::BaseFormat> trained = models::adapter_base_format(adapter);
-  if (!trained || !trained->is_quantized() || trained->storage == storage) return;
+  if (!trained || !trained->is_rounded() || trained->storage == storage) return;
   std::cerr << "warning: " << printable(adapter) << " was trained on " << trained->storage
             << " weights, and these are not: --storage " << trained->storage
             << " gives what it was trained with" << std::endl;

@@ -32,17 +32,15 @@ int64_t read_speculative(const std::string& text, const std::string& key) {
 }
 
 double reading_rows(models::CausalLM& model) {
-  double narrow = 0, all = 0;  // values of matrices: of two bytes or one, and any
+  double quick = 0, all = 0;  // values of matrices
   model.each_parameter([&](const std::string&, nn::Parameter& p) {
     if (p.shape().size() < 2) return;
     double count = 1;
     for (const int64_t size : p.shape()) count *= static_cast<double>(size);
     all += count;
-    const ops::WeightFormat format = p.format();
-    if (format == ops::WeightFormat::kBFloat16 || format == ops::WeightFormat::kInt8)
-      narrow += count;
+    if (ops::row_of(p.format()).reading_bits <= 16) quick += count;
   });
-  return 2 * narrow > all ? 4 : 8;  // unpacking four bits takes as long as reading float32
+  return 2 * quick > all ? 4 : 8;
 }
 
 double Speculation::expected(const Sequence& sequence, DraftEvidence evidence) const {

@@ -21,10 +21,9 @@ SafetensorsMetadata base_format(nn::Module& model) {
   model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
     found[kBaseDtype] = ops::row_of(embedding.weight.format()).name;
   }});
-  for (const Target& t : linear_layers(model)) {  // mxfp4 is of experts alone
-    const ops::WeightFormat format = t.layer->weight.format();
-    if (!found.contains(kBaseStorage) || format == ops::WeightFormat::kMxFp4)
-      found[kBaseStorage] = ops::row_of(format).name;
+  for (const Target& t : linear_layers(model)) {  // one of files may be of some layers alone
+    const ops::FormatRow& format = ops::row_of(t.layer->weight.format());
+    if (!found.contains(kBaseStorage) || format.of_files) found[kBaseStorage] = format.name;
   }
   return found;
 }

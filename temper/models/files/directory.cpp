@@ -131,29 +131,25 @@ bool has_scalar_head(const std::string& directory, const std::string& adapter) {
                      [](const auto& entry) { return entry.first.ends_with(".score.weight"); });
 }
 
+bool BaseFormat::is_rounded() const {
+  const auto format = ops::format_named(storage);
+  return format && ops::rounds_weights(*format);
+}
+
 std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
   const std::string path = directory + "/adapter_model.safetensors";
   if (!std::filesystem::exists(path)) return {};
   const SafetensorsMetadata said = read_safetensors_metadata(path);
   const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
   if (dtype == said.end() || storage == said.end()) return {};
-  const std::vector<std::string> known = storage_names();
-  if (std::find(known.begin(), known.end(), storage->second) == known.end() ||
+  if (!ops::format_named(storage->second) ||
       (dtype->second != "float32" && dtype->second != "bfloat16"))
     return {};
   return BaseFormat{dtype->second, storage->second};
 }
 
 Storage storage_of(const BaseFormat& format) {
-  using Format = ops::WeightFormat;
-  const bool bfloat16 = format.dtype == "bfloat16";
-  Storage kept{bfloat16 || format.storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32, {}};
-  if (format.storage == "float32")
-    kept.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
-  if (format.storage == "int8") kept.blocks = Format::kInt8;
-  if (format.storage == "nf4") kept.blocks = Format::kNf4;
-  if (format.storage == "mxfp4") kept.blocks = Format::kMxFp4;
-  return kept;
+  return frozen_storage(format.dtype == "bfloat16", ops::format_named(format.storage));
 }
 
 }  // namespace temper::models

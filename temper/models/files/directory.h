@@ -29,9 +29,9 @@ std::optional<std::string> find_adapter_base(const std::string& directory);
 // `base_storage` of its adapter_model.safetensors, as model.dtype and model.storage name them.
 struct BaseFormat {
   std::string dtype;    // float32 or bfloat16
-  std::string storage;  // of the blocks' linear layers: float32, bfloat16, int8, nf4 or mxfp4
-  // Whether the weights were other numbers than the files'; mxfp4 keeps those.
-  bool is_quantized() const { return storage == "int8" || storage == "nf4"; }
+  std::string storage;  // of the blocks' linear layers: a name of ops::kStorageNames
+  // Whether the weights were other numbers than the files'.
+  bool is_rounded() const;
 };
 // None where the file does not say. Throws DataError where it is no safetensors file.
 std::optional<BaseFormat> adapter_base_format(const std::string& directory);

@@ -128,8 +128,8 @@ void Parameter::own() { set_value(stored_.tensor().detach().clone()); }
 
 void Parameter::set_trainable(bool trainable) {
   if (constant_) return;
-  check(!trainable || (format() != ops::WeightFormat::kBFloat16 && !ops::is_quantized(format())),
-        "a parameter that is kept in ", ops::row_of(format()).name, " does not train");
+  check(!trainable || ops::row_of(format()).trains, "a parameter that is kept in ",
+        ops::row_of(format()).name, " does not train");
   trainable_ = trainable;
   for (const at::Tensor& leaf : {stored_.tensor(), part_.kept})
     if (leaf.defined()) leaf.requires_grad_(trainable);
