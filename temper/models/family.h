@@ -44,15 +44,15 @@ struct Family {
   // Class names that go into config.json's `architectures`; null: what the config says stays.
   const char* causal_lm = nullptr;
   const char* sequence_classification = nullptr;
-  // Renames a checkpoint's tensors to the model's own names and drops what it has no use for; null:
-  // they are the model's own.
+  // Renames a checkpoint's tensors, once they are opened (CheckpointFormat), to the model's own
+  // names and drops what it has no use for; null: they are the model's own.
   void (*sanitize)(TensorMap& tensors, const HfConfig& config) = nullptr;
   // The inverse of `sanitize`, for writing: renames the model's tensors to those of a checkpoint
   // that transformers reads; null: its names are the model's own. May join several tensors into one
   // (TensorView::make).
   void (*restore)(NamedTensors& tensors) = nullptr;
-  // A quantization_config's quant_method whose tensors `sanitize` dequantizes; null: none.
-  const char* dequantizes = nullptr;
+  // The one of CheckpointFormat::of_families that its files may be in; null: none.
+  const char* checkpoint_format = nullptr;
   std::span<const ShardRule> shards = {};
   std::optional<GgufArchitecture> gguf = {};  // none: llama.cpp does not compute this family
 };

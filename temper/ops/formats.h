@@ -76,7 +76,7 @@ inline constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2
                                                    4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
                                                    -2.0f, -3.0f, -4.0f, -6.0f};
 
-// One row a format, in the order of the enum.
+// One row a format, by its value.
 inline constexpr std::array<FormatRow, 6> kWeightFormats{{
     {.format = WeightFormat::kFloat32,
      .name = "float32",
@@ -121,6 +121,12 @@ inline constexpr std::array<FormatRow, 6> kWeightFormats{{
 constexpr const FormatRow& row_of(WeightFormat format) {
   return kWeightFormats[static_cast<size_t>(format)];
 }
+
+static_assert([] {
+  for (size_t i = 0; i < kWeightFormats.size(); ++i)
+    if (kWeightFormats[i].format != static_cast<WeightFormat>(i)) return false;
+  return true;
+}());
 
 // The names of those that can be chosen, by the value of WeightFormat.
 inline constexpr auto kStorageNames = [] {

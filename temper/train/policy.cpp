@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
-#include "temper/models/files/bitsandbytes.h"
+#include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
@@ -86,20 +86,28 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
 
 namespace {
 
-// MXFP4 is never made, and never made into something else unless that was asked for.
-void check_mxfp4(const RunConfig& config) {
+// A format of files is never made, and never made into something else unless that was asked for.
+void check_formats_of_files(const RunConfig& config) {
   const std::string& path = config.model.path;
   const std::optional<ops::WeightFormat> asked = config.model.storage;
   const bool qlora = config.adapter.method == models::AdapterSection::Method::kQlora;
-  if (asked == ops::WeightFormat::kMxFp4)
-    config.require(models::holds_mxfp4(path), "model.storage",
-                   "mxfp4 keeps weights as their files hold them, and " + path +
-                       " holds none in MXFP4; choose nf4, int8 or bfloat16");
-  if (qlora && !asked && models::HfConfig::load(path).has("quantization_config"))
-    config.require(!models::holds_mxfp4(path), "model.storage",
-                   "the experts of " + path +
-                       " are in MXFP4, four bits already: choose mxfp4, which keeps them, or nf4, "
-                       "which rounds them again");
+  const bool keeps = asked && ops::row_of(*asked).of_files,
+             unsaid = qlora && !asked && models::HfConfig::load(path).has("quantization_config");
+  if (!keeps && !unsaid) return;
+  const std::set<ops::WeightFormat> held = models::held_formats(path);
+  if (keeps) {
+    const ops::FormatRow& row = ops::row_of(*asked);
+    config.require(held.contains(*asked), "model.storage", row.name,
+                   " keeps weights as their files hold them, and ", path, " holds none in ",
+                   row.title, "; choose nf4, int8 or bfloat16");
+  }
+  for (const ops::WeightFormat format : held) {
+    const ops::FormatRow& row = ops::row_of(format);
+    config.require(!unsaid || !row.of_files || row.bits != 4, "model.storage", "the ",
+                   row.of_experts ? "experts" : "weights", " of ", path, " are in ", row.title,
+                   ", four bits already: choose ", row.name,
+                   ", which keeps them, or nf4, which rounds them again");
+  }
 }
 
 }  // namespace
@@ -125,7 +133,7 @@ models::Storage policy_storage(const RunConfig& config) {
                  "adapter.method: qlora keeps the weights in " + models::four_bit_names(false) +
                      ", or in " + models::four_bit_names(true) +
                      " where their files do; for others choose lora");
-  check_mxfp4(config);
+  check_formats_of_files(config);
   if (!frozen) asked = Format::kFloat32;
   if (qlora && !asked) asked = Format::kNf4;
   models::Storage storage = models::frozen_storage(bfloat16, asked);

@@ -164,10 +164,20 @@ TEST_CASE("a directory that bitsandbytes wrote is read, in nf4 and in float32 al
     CHECK(std::abs(found[i] - expected.const_data_ptr<float>()[i]) < 2e-6f);
 }
 
+TEST_CASE("codes that bitsandbytes made are mapped by the second start" *
+          doctest::test_suite("exact")) {
+  const Directory folder("cache_nf4");
+  const CacheDirectory cache(folder.path);
+  const auto first = models::load_model(golden_model("qwen3_nf4"), kNf4),
+             second = models::load_model(golden_model("qwen3_nf4"), kNf4);
+  CHECK(quantized_parameters(*second) == quantized_parameters(*first));
+  CHECK(scores_of_sequences(*second) == scores_of_sequences(*first));
+}
+
 TEST_CASE("other quantizers are refused by name") {
   const Directory folder("others");
   Json config = read_json_file(golden_model("qwen3/config.json"));
-  for (const char* method : {"gptq", "awq", "fp8"}) {
+  for (const char* method : {"gptq", "awq", "fp8", "mxfp4", ""}) {  // some are other families'
     config["quantization_config"] = {{"quant_method", method}};
     write_file_atomic(folder.path + "/config.json", config.dump());
     CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains(method), ConfigError);

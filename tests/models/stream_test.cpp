@@ -47,7 +47,7 @@ void write_adapter(const std::string& family, bool dora, const std::string& dire
 }  // namespace
 
 TEST_CASE("a streamed model scores and merges as one in memory, in every storage") {
-  for (const char* family : {"qwen3", "llama", "gemma2"})
+  for (const char* family : {"qwen3", "qwen3_nf4", "llama", "gemma2"})
     for (const bool adapted : {false, true})
       for (const bool dora : {false, true})
         for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16,

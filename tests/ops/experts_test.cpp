@@ -18,15 +18,15 @@ struct Layer {
   std::vector<int64_t> offsets;
 };
 
-// Any codes and scales.
-Weight mxfp4_of(int64_t out, int64_t in, uint32_t seed) {
+// Any codes of four bits and scales.
+Weight weight_of_files(WeightFormat format, int64_t out, int64_t in, uint32_t seed) {
   kernels::Draws draws(seed);
   std::vector<uint8_t> codes;
   std::vector<float> scales;
   for (int64_t i = 0; i < out * in; ++i) codes.push_back(static_cast<uint8_t>(draws.below(16)));
-  for (int64_t i = 0; i < out * in; i += 32)
+  for (int64_t i = 0; i < block_count(format, out, in); ++i)
     scales.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-7, 0))));
-  return Weight(from_codes(WeightFormat::kMxFp4, out, in, codes.data(), scales.data()));
+  return Weight(from_codes(format, out, in, codes.data(), scales.data()));
 }
 
 // Five experts of which one gets no row and one many.
@@ -37,8 +37,8 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
     Weight w(values);
     w.format = format;
     if (format == WeightFormat::kBFloat16) w.values = values.to(at::kBFloat16);
-    if (format == WeightFormat::kMxFp4)
-      w = mxfp4_of(out, in, g);
+    if (row_of(format).of_files)
+      w = weight_of_files(format, out, in, g);
     else if (is_quantized(format))
       w = Weight(quantize(values, format));
     layer.operands.push_back({w, bias ? random({out}, 200 + g, at::kFloat) : at::Tensor()});
@@ -49,12 +49,11 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
 }  // namespace
 
 TEST_CASE("a group's product is its layer's, to the bit, in every format") {
-  for (const WeightFormat format :
-       {WeightFormat::kFloat32, WeightFormat::kRoundedBFloat16, WeightFormat::kBFloat16,
-        WeightFormat::kInt8, WeightFormat::kNf4, WeightFormat::kMxFp4})
+  for (const FormatRow& row : kWeightFormats)
     for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
       for (const bool packed : {false, true}) {
-        CAPTURE(row_of(format).name);
+        const WeightFormat format = row.format;
+        CAPTURE(row.name);
         CAPTURE(packed);
         Layer layer = layer_of(format, packed, 112, 192);
         const at::Tensor x = random({80, 192}, 1, at::kFloat),

@@ -6,8 +6,16 @@
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;
+using temper::ops::FormatRow;
 
 namespace {
+
+std::vector<WeightFormat> quantized_formats() {
+  std::vector<WeightFormat> formats;
+  for (const FormatRow& row : temper::ops::kWeightFormats)
+    if (row.block != 0) formats.push_back(row.format);
+  return formats;
+}
 
 // A matrix quantized row-major, and packed for whichever target is on.
 struct Quantized {
@@ -16,13 +24,13 @@ struct Quantized {
   std::vector<uint8_t> row_major, codes;
   std::vector<float> scale, scales;
 
-  // Of MXFP4, to which nothing is quantized, any codes and scales.
+  // Of formats to which nothing is quantized any codes and scales.
   Quantized(WeightFormat kind, int64_t r, int64_t w, const std::vector<float>& values)
       : code(kind), rows(r), width(w), row_major(values.size()) {
-    if (code == WeightFormat::kMxFp4) {
+    if (row_of(code).of_files) {
       Draws draws(static_cast<uint32_t>(31 + values.size()));
       for (uint8_t& one : row_major) one = static_cast<uint8_t>(draws.below(16));
-      for (size_t i = 0; i < values.size(); i += 32)
+      for (int64_t i = 0; i < block_count(code, rows, width); ++i)
         scale.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-9, 3))));
       scale[0] = std::ldexp(1.0f, -127);  // the smallest one
     } else if (code == WeightFormat::kNf4) {
@@ -36,12 +44,13 @@ struct Quantized {
   }
   // What the definition says.
   std::vector<float> values() const {
+    const FormatRow& row = row_of(code);
     std::vector<float> out(row_major.size());
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = code != WeightFormat::kInt8 ? row_of(code).values[row_major[i]] *
-                                                 scale[i / (code == WeightFormat::kNf4 ? 64 : 32)]
-                                           : static_cast<float>(static_cast<int8_t>(row_major[i])) *
-                                                 scale[i / static_cast<size_t>(width)];
+      out[i] =
+          (row.values ? row.values[row_major[i]]
+                      : static_cast<float>(static_cast<int8_t>(row_major[i]))) *
+          scale[i / static_cast<size_t>(row.block == temper::ops::kRowBlock ? width : row.block)];
     return out;
   }
   QuantizedMatrix packed() {
@@ -57,7 +66,7 @@ struct Quantized {
 TEST_CASE("products with codes have the bits of products with their values") {
   Draws draws(7);
   const int64_t widths[]{1, 2, 33, 64, 72, 96, 128, 320, 700};
-  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kInt8, WeightFormat::kMxFp4}) {
+  for (const WeightFormat code : quantized_formats()) {
     for (const int64_t width : widths) {
       for (const int64_t m : {1, 2, 3, 4, 5, 30, 100, 230}) {
         const int64_t rows = draws.between(1, 150);
@@ -91,7 +100,7 @@ TEST_CASE("products with codes have the bits of products with their values") {
 
 TEST_CASE("sums in blocks with codes are those with their values rounded") {
   Draws draws(9);
-  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kInt8, WeightFormat::kMxFp4})
+  for (const WeightFormat code : quantized_formats())
     for (const int64_t width : {33, 72, 128, 700})
       for (const int64_t m : {1, 4, 30, 270}) {
         const int64_t rows = draws.between(1, 150);
@@ -124,7 +133,7 @@ TEST_CASE("sums in blocks with codes are those with their values rounded") {
 TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {
   Draws draws(8);
   const int64_t m = 90, rows = 200, width = 128;
-  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kMxFp4}) {
+  for (const WeightFormat code : quantized_formats()) {
     Quantized w(code, rows, width, draws.floats(rows * width));
     const std::vector<float> values = w.values(), a = draws.floats(m * width);
     std::vector<float> defined(static_cast<size_t>(m * rows));

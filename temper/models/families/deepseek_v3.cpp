@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/files/fp8.h"
 #include "temper/models/gguf/gguf_form.h"
 #include "temper/models/sparse_block.h"
 
@@ -71,7 +70,6 @@ DecoderConfig deepseek_v3_config(const HfConfig& config) {
 
 void read_deepseek_v3(TensorMap& tensors, const HfConfig& config) {
   drop_later_layers(tensors, config.integer("num_hidden_layers", 61));
-  dequantize_fp8(tensors, config);
   read_experts(tensors, {});
 }
 void write_deepseek_v3(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
@@ -190,7 +188,7 @@ const RegisteredFamily kDeepseekV3(
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,
      .restore = &write_deepseek_v3,
-     .dequantizes = "fp8",
+     .checkpoint_format = "fp8",
      .shards = kLatentShards,
      .gguf = GgufArchitecture{.name = "deepseek2",
                               .interleaved = true,

@@ -10,8 +10,8 @@
 
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
+#include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/files/mxfp4.h"
 #include "temper/models/gguf/gguf_form.h"
 #include "temper/models/sparse_block.h"
 
@@ -96,43 +96,11 @@ bool is_expert_weight(const std::string& name) {
   return expert_name(name) && name.ends_with(".weight");
 }
 
-// "PREFIX.experts.LAYER_blocks" and "..._scales" become the experts' weights [out, in]. Those that
-// do not fit together stay, so that an error names them.
-TensorMap take_mxfp4(TensorMap& tensors) {
-  const std::string blocks_end = "_blocks", scales_end = "_scales";
-  std::vector<std::string> names;
-  for (const auto& [name, view] : tensors)
-    if (name.ends_with(blocks_end)) names.push_back(name);
-  TensorMap out;
-  for (const std::string& name : names) {
-    const std::string stem = name.substr(0, name.size() - blocks_end.size());
-    const TensorView blocks = tensors.at(name);
-    const auto scales = tensors.find(stem + scales_end);
-    const std::vector<int64_t>& shape = blocks.shape;
-    const bool fits = scales != tensors.end() && shape.size() == 4 && shape[0] >= 1 &&
-                      shape[0] <= kMostExperts &&
-                      shape[3] == ops::row_of(ops::WeightFormat::kMxFp4).block / 2 &&
-                      blocks.dtype == DType::kUInt8 && scales->second.dtype == DType::kUInt8 &&
-                      scales->second.shape == std::vector<int64_t>(shape.begin(), shape.end() - 1);
-    if (!fits) continue;
-    const size_t at = stem.rfind('.') + 1, count = static_cast<size_t>(shape[0]);
-    for (size_t i = 0; i < count; ++i)
-      out[str(stem.substr(0, at), i, ".", stem.substr(at), ".weight")] =
-          mxfp4_values(view_entry(blocks, i, count, {shape.begin() + 1, shape.end()}),
-                       view_entry(scales->second, i, count, {shape[1], shape[2]}));
-    tensors.erase(scales);
-    tensors.erase(name);
-  }
-  return out;
-}
-
 // Stacks have inputs before outputs, but for MXFP4's, which have rows of outputs.
 void read_gpt_oss(TensorMap& tensors, const HfConfig&) {
-  TensorMap quantized = take_mxfp4(tensors);
   read_experts(tensors, {});
   for (auto& [name, view] : tensors)
-    if (is_expert_weight(name)) view = transposed(std::move(view));
-  tensors.merge(quantized);
+    if (is_expert_weight(name) && !coded_matrix(view)) view = transposed(std::move(view));
 }
 void write_gpt_oss(NamedTensors& tensors) {
   for (auto& [name, view] : tensors)
@@ -162,7 +130,7 @@ const RegisteredFamily kGptOss({.model_type = "gpt_oss",
                                 .sequence_classification = "GptOssForSequenceClassification",
                                 .sanitize = &read_gpt_oss,
                                 .restore = &write_gpt_oss,
-                                .dequantizes = "mxfp4",
+                                .checkpoint_format = "mxfp4",
                                 .shards = sparse_shards(),
                                 .gguf = GgufArchitecture{.name = "gpt-oss",
                                                          .output_bias = true,

@@ -1,5 +1,7 @@
-#include "temper/models/files/bitsandbytes.h"
-
+// 4-bit weights as bitsandbytes writes them into safetensors: of a linear layer's `weight` the
+// codes, two to a byte, and beside them `weight.absmax` (with double quantization 8-bit codes, and
+// `weight.nested_absmax` and `weight.nested_quant_map`), `weight.quant_map`, and
+// `weight.quant_state.bitsandbytes__nf4`, a JSON text of shape, block size and offset.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,32 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/models/family.h"
+#include "temper/models/files/checkpoint_format.h"
+#include "temper/models/files/tensors.h"
 
 namespace temper::models {
 namespace {
 
 constexpr const char* kNf4State = ".quant_state.bitsandbytes__nf4";
 constexpr const char* kFp4State = ".quant_state.bitsandbytes__fp4";
-
-TensorView take(TensorMap& tensors, const std::string& name, const std::string& where) {
-  const auto it = tensors.find(name);
-  check<DataError>(it != tensors.end(), where, ": `", name, "` is missing next to 4-bit codes");
-  TensorView view = std::move(it->second);
-  tensors.erase(it);
-  return view;
-}
-
-std::vector<float> floats(const TensorView& view, const std::string& name,
-                          const std::string& where) {
-  check<DataError>(view.dtype == DType::kFloat32, where, ": `", name, "` is ",
-                   dtype_name(view.dtype), ", expected F32");
-  std::vector<float> out(view.num_bytes / sizeof(float));
-  std::memcpy(out.data(), view.data, view.num_bytes);
-  for (const float x : out)
-    check<DataError>(std::isfinite(x), where, ": `", name, "` holds a number that is not finite");
-  return out;
-}
 
 int64_t count_of(const Json& state, const char* key, const std::string& where) {
   const auto it = state.find(key);
@@ -42,110 +26,136 @@ int64_t count_of(const Json& state, const char* key, const std::string& where) {
   return it->get<int64_t>();
 }
 
-// absmax from 8-bit codes: map[code] * scale of its block + offset.
-std::vector<float> nested(TensorMap& tensors, const std::string& name, const TensorView& codes,
-                          const Json& state, const std::string& where) {
-  const std::vector<float> scale =
-      floats(take(tensors, name + ".nested_absmax", where), name + ".nested_absmax", where);
-  const std::vector<float> map =
-      floats(take(tensors, name + ".nested_quant_map", where), name + ".nested_quant_map", where);
-  const size_t block = static_cast<size_t>(count_of(state, "nested_blocksize", where));
-  const auto offset = state.find("nested_offset");
-  check<DataError>(offset != state.end() && offset->is_number() &&
-                       std::abs(offset->get<double>()) <= std::numeric_limits<float>::max(),
-                   where, ": `nested_offset` is not a number of float32");
-  const size_t count = codes.num_bytes;
-  check<DataError>(map.size() == 256 && scale.size() == (count + block - 1) / block, where, ": `",
-                   name, "`: sizes of its nested scales disagree");
-  std::vector<float> absmax(count);
-  for (size_t i = 0; i < count; ++i)
-    absmax[i] = map[std::to_integer<size_t>(codes.data[i])] * scale[i / block] +
-                static_cast<float>(offset->get<double>());
-  return absmax;
+class BitsAndBytesMatrix final : public CodedMatrix {
+ public:
+  // `parts`: the tensors of the matrix `name`, whose state is what it says of itself. Throws
+  // ConfigError for another block size than nf4's, DataError.
+  BitsAndBytesMatrix(TensorMap parts, std::string name, std::string directory)
+      : parts_(std::move(parts)),
+        name_(std::move(name)),
+        directory_(std::move(directory)),
+        place_(directory_ + ": `" + name_ + kNf4State + "`"),
+        state_(parse_json(bytes_of(part(kNf4State, directory_)), place_)) {
+    check<DataError>(state_.is_object(), place_, ": expected a JSON object");
+    const auto shape = state_.find("shape");
+    check<DataError>(shape != state_.end() && shape->is_array() && shape->size() == 2 &&
+                         (*shape)[0].is_number_integer() && (*shape)[1].is_number_integer(),
+                     place_, ": `shape` is not a list of two numbers");
+    out_ = (*shape)[0].get<int64_t>(), in_ = (*shape)[1].get<int64_t>();
+    check<DataError>(out_ > 0 && in_ > 0 && out_ <= INT32_MAX && in_ <= INT32_MAX, place_,
+                     ": shape ", out_, " by ", in_);
+    check<ConfigError>(count_of(state_, "blocksize", place_) == ops::row_of(format()).block, place_,
+                       ": blocks of other than 64 values are not read");
+    const size_t bytes = part("", directory_).num_bytes;
+    check<DataError>(bytes == (values_count() + 1) / 2, directory_, ": `", name_, "` has ", bytes,
+                     " bytes of codes, shape ", out_, " by ", in_, " takes ",
+                     (values_count() + 1) / 2);
+  }
+
+  std::vector<int64_t> shape() const { return {out_, in_}; }
+
+  ops::WeightFormat format() const override { return ops::WeightFormat::kNf4; }
+
+  std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const override {
+    const TensorView packed = part("", directory_), absmax = part(".absmax", directory_);
+    const std::vector<float> map = floats(".quant_map", directory_);
+    check<DataError>(
+        map.size() == 16 && std::equal(map.begin(), map.end(), ops::kNf4Values.begin()), directory_,
+        ": `", name_, ".quant_map` is not NF4's");
+    std::vector<uint8_t> row_major(values_count());
+    for (size_t i = 0; i < row_major.size(); ++i) {
+      const uint8_t both = std::to_integer<uint8_t>(packed.data[i / 2]);
+      row_major[i] = i % 2 == 0 ? both >> 4 : both & 15;
+    }
+    give_back_pages(packed);
+    const std::vector<float> scale =
+        absmax.dtype == DType::kUInt8 ? nested(absmax) : floats(".absmax", directory_);
+    const auto blocks = static_cast<size_t>(ops::block_count(format(), out_, in_));
+    check<DataError>(scale.size() == blocks, directory_, ": `", name_, ".absmax` has ",
+                     scale.size(), " values, shape ", out_, " by ", in_, " takes ", blocks);
+    for (const float magnitude : scale)
+      check<DataError>(std::isfinite(magnitude), directory_, ": `", name_,
+                       "`: its scales hold NaN or infinity");
+    return ops::from_codes(format(), out_, in_, row_major.data(), scale.data(), device);
+  }
+
+  TensorView values() const override { return to_view(ops::read(ops::Weight(codes(at::kCPU)))); }
+
+ private:
+  size_t values_count() const { return static_cast<size_t>(out_) * static_cast<size_t>(in_); }
+
+  const TensorView& part(const std::string& suffix, const std::string& where) const {
+    const auto it = parts_.find(name_ + suffix);
+    check<DataError>(it != parts_.end(), where, ": `", name_, suffix,
+                     "` is missing next to 4-bit codes");
+    return it->second;
+  }
+
+  std::vector<float> floats(const std::string& suffix, const std::string& where) const {
+    const TensorView& view = part(suffix, where);
+    check<DataError>(view.dtype == DType::kFloat32, where, ": `", name_, suffix, "` is ",
+                     dtype_name(view.dtype), ", expected F32");
+    std::vector<float> out(view.num_bytes / sizeof(float));
+    std::memcpy(out.data(), view.data, view.num_bytes);
+    for (const float x : out)
+      check<DataError>(std::isfinite(x), where, ": `", name_, suffix,
+                       "` holds a number that is not finite");
+    return out;
+  }
+
+  // absmax from 8-bit codes: map[code] * scale of its block + offset.
+  std::vector<float> nested(const TensorView& codes) const {
+    const std::vector<float> scale = floats(".nested_absmax", place_),
+                             map = floats(".nested_quant_map", place_);
+    const size_t block = static_cast<size_t>(count_of(state_, "nested_blocksize", place_));
+    const auto offset = state_.find("nested_offset");
+    check<DataError>(offset != state_.end() && offset->is_number() &&
+                         std::abs(offset->get<double>()) <= std::numeric_limits<float>::max(),
+                     place_, ": `nested_offset` is not a number of float32");
+    const size_t count = codes.num_bytes;
+    check<DataError>(map.size() == 256 && scale.size() == (count + block - 1) / block, place_,
+                     ": `", name_, "`: sizes of its nested scales disagree");
+    std::vector<float> absmax(count);
+    for (size_t i = 0; i < count; ++i)
+      absmax[i] = map[std::to_integer<size_t>(codes.data[i])] * scale[i / block] +
+                  static_cast<float>(offset->get<double>());
+    return absmax;
+  }
+
+  TensorMap parts_;
+  std::string name_, directory_, place_;  // place_: of the state, as errors name it
+  Json state_;
+  int64_t out_ = 0, in_ = 0;
+};
+
+void open_bitsandbytes(TensorMap& tensors, const HfConfig&, const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& [name, view] : tensors) {
+    check<ConfigError>(!name.ends_with(kFp4State), directory, ": `",
+                       name.substr(0, name.rfind(kFp4State)),
+                       "` is in fp4; of 4-bit weights nf4 is read");
+    if (name.ends_with(kNf4State)) names.push_back(name.substr(0, name.rfind(kNf4State)));
+  }
+  for (const std::string& name : names) {
+    TensorMap parts;
+    for (const char* suffix :
+         {"", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", kNf4State})
+      parts.insert(tensors.extract(name + suffix));
+    const auto matrix =
+        std::make_shared<const BitsAndBytesMatrix>(std::move(parts), name, directory);
+    tensors[name] = coded_view(DType::kFloat32, matrix->shape(), matrix);
+  }
 }
+
+std::string unread_of_bitsandbytes(const Json& quantization) {
+  return quantization.value("load_in_8bit", Json(false)) == true ? "bitsandbytes in 8 bits" : "";
+}
+
+const Registered<CheckpointFormat> kBitsAndBytes(&checkpoint_formats,
+                                                 {"bitsandbytes",
+                                                  {.open = &open_bitsandbytes,
+                                                   .unread = &unread_of_bitsandbytes},
+                                                  "4-bit NF4 weights of linear layers"});
 
 }  // namespace
-
-std::shared_ptr<const ops::QuantizedWeight> Nf4Tensor::weight(at::Device device) const {
-  return ops::from_codes(ops::WeightFormat::kNf4, shape[0], shape[1], codes.data(), absmax.data(),
-                         device);
-}
-
-std::vector<std::string> bitsandbytes_weights(const TensorMap& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, view] : tensors)
-    for (const char* suffix : {kNf4State, kFp4State})
-      if (name.ends_with(suffix)) names.push_back(name.substr(0, name.size() - strlen(suffix)));
-  return names;
-}
-
-Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const std::string& where) {
-  check<ConfigError>(!tensors.contains(name + kFp4State), where, ": `", name,
-                     "` is in fp4; of 4-bit weights nf4 is read");
-  const std::string place = where + ": `" + name + kNf4State + "`";
-  const Json state = parse_json(bytes_of(take(tensors, name + kNf4State, where)), place);
-  check<DataError>(state.is_object(), place, ": expected a JSON object");
-  const auto shape = state.find("shape");
-  check<DataError>(shape != state.end() && shape->is_array() && shape->size() == 2 &&
-                       (*shape)[0].is_number_integer() && (*shape)[1].is_number_integer(),
-                   place, ": `shape` is not a list of two numbers");
-  const int64_t out = (*shape)[0].get<int64_t>(), in = (*shape)[1].get<int64_t>();
-  check<DataError>(out > 0 && in > 0 && out <= INT32_MAX && in <= INT32_MAX, place, ": shape ", out,
-                   " by ", in);
-  check<ConfigError>(
-      count_of(state, "blocksize", place) == ops::row_of(ops::WeightFormat::kNf4).block, place,
-      ": blocks of other than 64 values are not read");
-  const TensorView codes = take(tensors, name, where),
-                   absmax = take(tensors, name + ".absmax", where);
-  const std::vector<float> map =
-      floats(take(tensors, name + ".quant_map", where), name + ".quant_map", where);
-  check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(), ops::kNf4Values.begin()),
-                   where, ": `", name, ".quant_map` is not NF4's");
-  const size_t count = static_cast<size_t>(out * in);
-  check<DataError>(codes.num_bytes == (count + 1) / 2, where, ": `", name, "` has ",
-                   codes.num_bytes, " bytes of codes, shape ", out, " by ", in, " takes ",
-                   (count + 1) / 2);
-  Nf4Tensor tensor{{out, in}, std::vector<uint8_t>(count), {}};
-  for (size_t i = 0; i < count; ++i) {
-    const uint8_t both = std::to_integer<uint8_t>(codes.data[i / 2]);
-    tensor.codes[i] = i % 2 == 0 ? both >> 4 : both & 15;
-  }
-  give_back_pages(codes);
-  tensor.absmax = absmax.dtype == DType::kUInt8 ? nested(tensors, name, absmax, state, place)
-                                                : floats(absmax, name + ".absmax", where);
-  check<DataError>(tensor.absmax.size() == (count + 63) / 64, where, ": `", name, ".absmax` has ",
-                   tensor.absmax.size(), " values, shape ", out, " by ", in, " takes ",
-                   (count + 63) / 64);
-  for (const float magnitude : tensor.absmax)
-    check<DataError>(std::isfinite(magnitude), where, ": `", name,
-                     "`: its scales hold NaN or infinity");
-  return tensor;
-}
-
-void check_quantization(const Json& config, const std::string& where) {
-  const auto quantization = config.find("quantization_config");
-  if (quantization == config.end() || !quantization->is_object()) return;
-  const Json method = quantization->value("quant_method", Json("bitsandbytes"));
-  const std::string name = method.is_string() ? method.get<std::string>() : "an unknown method";
-  const Json type = config.value("model_type", Json());
-  if (type.is_string() && families().contains(type.get<std::string>())) {
-    const char* reads = families().find(type.get<std::string>()).dequantizes;
-    if (reads && name == reads) return;
-  }
-  const Json eight = quantization->value("load_in_8bit", Json(false));
-  check<ConfigError>(name == "bitsandbytes" && eight != true, where, ": weights quantized by ",
-                     name == "bitsandbytes" ? "bitsandbytes in 8 bits" : name,
-                     " are not read; use the original model, which --storage or model.storage "
-                     "keeps in int8 or nf4 (bitsandbytes' nf4 files are read)");
-}
-
-void check_quantization(const TensorMap& tensors, const std::string& where) {
-  for (const auto& [name, view] : tensors)
-    check<ConfigError>(
-        !name.ends_with(".qweight"), where, ": weights quantized by ",
-        tensors.contains(name.substr(0, name.rfind('.')) + ".g_idx") ? "GPTQ" : "GPTQ or AWQ",
-        " (`", name, "`) are not read; use the original model, which --storage or ",
-        "model.storage keeps in int8 or nf4");
-}
-
 }  // namespace temper::models

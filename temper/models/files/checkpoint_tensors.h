@@ -31,20 +31,17 @@ void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string
 // "[2, 3], expected [3, 2]".
 std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter);
 
-// Sets a parameter, of any format, from a tensor of its shape. Values that are converted are read
-// from the file once, and their pages are released at once, so that peak memory never holds the
-// model in both forms. Throws DataError.
-void set_from_view(nn::Parameter& parameter, const TensorView& view);
-
-// Sets a parameter from NF4 codes that bitsandbytes made. Throws DataError.
-struct Nf4Tensor;
-void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor);
-
-// Sets a parameter from a tensor in MXFP4 (mxfp4.h), as it lies. Throws DataError.
-void set_from_mxfp4(nn::Parameter& parameter, const TensorView& view);
-// Throws ConfigError where such tensors are to stay as they are, and there are none.
+// Whether the parameter keeps codes of the view as they lie (CodedMatrix).
 struct Storage;
-void check_mxfp4(const CheckpointTensors& from, const Storage& storage);
+bool keeps_codes(const nn::Parameter& parameter, const TensorView& view, const Storage& storage);
+// Sets a parameter, of any format, from a tensor of its shape, or keep: from its codes. Values that
+// are converted are read from the file once, and their pages are released at once, so that peak
+// memory never holds the model in both forms. Throws DataError that begins with `place`.
+void set_from_view(nn::Parameter& parameter, const TensorView& view, bool keep,
+                   const std::string& place);
+// Throws ConfigError where storage is of what files hold (ops::FormatRow::of_files), and they do
+// not.
+void check_held(const CheckpointTensors& from, const Storage& storage);
 
 // The head of a reward model or critic.
 inline constexpr const char* kScoreWeight = "score.weight";

@@ -10,10 +10,9 @@
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapters/adapter_parts.h"
-#include "temper/models/config.h"
+#include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/files/load.h"
-#include "temper/models/files/mxfp4.h"
 #include "temper/models/model.h"
 
 namespace temper::models {
@@ -118,8 +117,8 @@ std::optional<std::string> find_adapter_base(const std::string& directory) {
   return resolve_model_path(*base, adapter_text(directory, "revision").value_or(""));
 }
 
-bool holds_mxfp4(const std::string& directory) {
-  return hold_mxfp4(open_checkpoint(directory).tensors);
+std::set<ops::WeightFormat> held_formats(const std::string& directory) {
+  return held_formats(open_checkpoint(directory).tensors);
 }
 
 bool has_scalar_head(const std::string& directory, const std::string& adapter) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
+
+#include "temper/ops/formats.h"
 
 namespace temper::models {
 
@@ -39,9 +42,9 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory);
 // dtype's own.
 Storage storage_of(const BaseFormat& format);
 
-// Whether weight files hold tensors in MXFP4. Throws what load_model would for files that cannot be
-// read.
-bool holds_mxfp4(const std::string& directory);
+// The formats in which weight files hold matrices whose codes can be kept as they lie. Throws what
+// load_model would for files that cannot be read.
+std::set<ops::WeightFormat> held_formats(const std::string& directory);
 
 // Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no
 // adapter.

@@ -1,11 +1,15 @@
-#include "temper/models/files/fp8.h"
-
+// Weights in FP8 (E4M3) whose blocks of rows and columns have a scale each, as DeepSeek-V3's files
+// have them (arXiv 2412.19437, section 3.3): "NAME" [out, in] in FP8 with "NAME_scale_inv" [blocks
+// of out, blocks of in] stands for the float32 values code * scale. The size of blocks is
+// quantization_config's weight_block_size.
 #include <ATen/ATen.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/files/hf_config.h"
 #include "temper/models/files/tensors.h"
 
 namespace temper::models {
@@ -40,9 +44,7 @@ at::Tensor fp8_values(const TensorView& codes, const TensorView& scales, const F
   return code * scale;
 }
 
-}  // namespace
-
-void dequantize_fp8(TensorMap& tensors, const HfConfig& config) {
+void open_fp8(TensorMap& tensors, const HfConfig& config, const std::string&) {
   constexpr std::string_view kScales = "_scale_inv";
   const Fp8Block block = fp8_block(config);
   const auto blocks = [&](const TensorView& codes, size_t d) {
@@ -64,4 +66,10 @@ void dequantize_fp8(TensorMap& tensors, const HfConfig& config) {
   }
 }
 
+const Registered<CheckpointFormat> kFp8(&checkpoint_formats,
+                                        {"fp8",
+                                         {.open = &open_fp8, .of_families = true},
+                                         "FP8 with scales of blocks"});
+
+}  // namespace
 }  // namespace temper::models

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/finite_values.h"
-#include "temper/models/files/bitsandbytes.h"
 #include "temper/models/files/check_weights.h"
+#include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
-#include "temper/models/files/mxfp4.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
@@ -35,16 +33,6 @@ std::string listed(const std::vector<std::string>& names) {
   return out;
 }
 
-// Throws DataError that names the directory and the tensor.
-void set_named(nn::Parameter& parameter, const TensorView& view, bool as_mxfp4,
-               const std::string& name, const std::string& directory) {
-  try {
-    as_mxfp4 ? set_from_mxfp4(parameter, view) : set_from_view(parameter, view);
-  } catch (const DataError& e) {
-    throw DataError(temper::str(directory, ": `", name, "`: ", e.what()));
-  }
-}
-
 }  // namespace
 
 CheckpointTensors open_checkpoint(const std::string& directory) {
@@ -52,39 +40,44 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
   const Family& family = family_of(checkpoint.config);
   check_quantization(checkpoint.config.json(), directory + "/config.json");
   checkpoint.tensors = read_weights(directory, &checkpoint.files);
-  check_quantization(checkpoint.tensors, directory);
+  open_formats(checkpoint.tensors, checkpoint.config, directory);
   if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
   return checkpoint;
 }
 
-void set_from_view(nn::Parameter& parameter, const TensorView& view) {
+bool keeps_codes(const nn::Parameter& parameter, const TensorView& view, const Storage& storage) {
+  const CodedMatrix* matrix = coded_matrix(view);
+  if (!matrix || parameter.is_elsewhere()) return false;
+  const ops::WeightFormat format = matrix->format();
+  return format == (ops::row_of(format).of_files ? storage.blocks : parameter.format());
+}
+
+void set_from_view(nn::Parameter& parameter, const TensorView& view, bool keep,
+                   const std::string& place) {
   if (parameter.is_elsewhere())
     return parameter.set_value(at::empty(parameter.shape(), at::kFloat));
-  if (view.make) return set_from_view(parameter, view.make());
+  if (keep) return parameter.set_codes(coded_matrix(view)->codes(parameter.device()));
+  if (view.make) return set_from_view(parameter, view.make(), false, place);
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
   const bool mapped = parameter.device().is_cpu() && !parameter.placement() &&
                       value.const_data_ptr() == static_cast<const void*>(view.data);
-  parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
+  try {
+    parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
+  } catch (const DataError& e) {
+    throw DataError(temper::str(place, ": ", e.what()));
+  }
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
 }
 
-void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor) {
-  if (parameter.format() == ops::WeightFormat::kNf4)
-    parameter.set_codes(tensor.weight(parameter.device()));
-  else
-    parameter.set_value(ops::read(ops::Weight(tensor.weight())));
-}
-
-void set_from_mxfp4(nn::Parameter& parameter, const TensorView& view) {
-  parameter.set_codes(mxfp4_weight(view, parameter.device()));
-}
-
-void check_mxfp4(const CheckpointTensors& from, const Storage& storage) {
-  check<ConfigError>(storage.blocks != ops::WeightFormat::kMxFp4 || hold_mxfp4(from.tensors),
-                     from.directory, ": holds no weights in MXFP4, which the storage mxfp4 (",
-                     "--storage, model.storage) keeps as they lie; choose nf4, int8 or bfloat16");
+void check_held(const CheckpointTensors& from, const Storage& storage) {
+  if (!storage.blocks) return;
+  const ops::FormatRow& row = ops::row_of(*storage.blocks);
+  check<ConfigError>(!row.of_files || held_formats(from.tensors).contains(row.format),
+                     from.directory, ": holds no weights in ", row.title, ", which the storage ",
+                     row.name,
+                     " (--storage, model.storage) keeps as they lie; choose nf4, int8 or bfloat16");
 }
 
 std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
@@ -98,9 +91,8 @@ namespace {
 class Filling {
  public:
   Filling(CheckpointTensors& from, const Storage& storage, bool cache)
-      : from_(from), keeps_mxfp4_(storage.blocks == ops::WeightFormat::kMxFp4) {
-    check_mxfp4(from, storage);
-    for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
+      : from_(from), storage_(storage) {
+    check_held(from, storage);
     if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     // The cache's codes are as native kernels read them.
     if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
@@ -111,31 +103,19 @@ class Filling {
   // Takes the tensor out of the checkpoint. Gives what is wrong with its shape, or "".
   std::string fill(nn::Parameter& parameter, const std::string& name) {
     TensorMap& tensors = from_.tensors;
-    if (nf4_.contains(name)) {
-      const Nf4Tensor tensor = take_bitsandbytes(tensors, name, from_.directory);
-      if (tensor.shape != parameter.whole_shape()) return shape_mismatch(tensor.shape, parameter);
-      if (parameter.is_elsewhere())
-        parameter.set_value(at::empty(parameter.shape(), at::kFloat));
-      else
-        set_from_nf4(parameter, tensor);
-      return "";
-    }
     const TensorView view = std::move(tensors.at(name));
     tensors.erase(name);
     if (view.shape != parameter.whole_shape()) return shape_mismatch(view.shape, parameter);
-    const bool as_mxfp4 = keeps_mxfp4_ && is_mxfp4(view) && !parameter.is_elsewhere();
-    if (!as_mxfp4 && !ops::is_quantized(parameter.format())) {
-      set_from_view(parameter, view);
-      return "";
-    }
+    const bool keep = keeps_codes(parameter, view, storage_),
+               quantized = keep || ops::is_quantized(parameter.format());
     const auto found = cached_.find(name);
-    if (found != cached_.end() && found->second->rows == parameter.shape()[0] &&
+    if (quantized && found != cached_.end() && found->second->rows == parameter.shape()[0] &&
         found->second->width == parameter.shape()[1]) {
       parameter.set_codes(found->second);
-    } else {
-      set_named(parameter, view, as_mxfp4, name, from_.directory);
-      made_[name] = parameter.stored().quantized;
+      return "";
     }
+    set_from_view(parameter, view, keep, temper::str(from_.directory, ": `", name, "`"));
+    if (quantized) made_[name] = parameter.stored().quantized;
     return "";
   }
 
@@ -148,8 +128,7 @@ class Filling {
 
  private:
   CheckpointTensors& from_;
-  bool keeps_mxfp4_;
-  std::set<std::string> nf4_;  // weights that bitsandbytes quantized
+  const Storage& storage_;
   std::optional<WeightCache> cache_;
   QuantizedWeights cached_, made_;
 };
@@ -198,8 +177,9 @@ constexpr const char *kTensorKeys = "tensor parallelism (mesh.tensor, roles.tens
 
 void check_not_quantized(const std::string& directory, const TensorMap& tensors,
                          const Storage& storage, const std::string& key) {
+  const auto held = held_formats(tensors);
   const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
-                         !bitsandbytes_weights(tensors).empty();
+                         std::any_of(held.begin(), held.end(), &ops::rounds_weights);
   check<ConfigError>(!quantized, key, ": quantized weights (", directory,
                      ") are not divided; expected 1, or another model.storage");
 }
@@ -243,7 +223,7 @@ void check_divisible(const std::string& directory, const Storage& storage, int r
                        where, "); expected 1");
     return;
   }
-  check_not_quantized(directory, read_weights(directory), storage, key);
+  check_not_quantized(directory, open_checkpoint(directory).tensors, storage, key);
   split(*model, family_of(config), group, key, where);
 }
 
@@ -286,15 +266,11 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
   check<ConfigError>(not_finite.empty(), directory, ": NaN or infinity in ", listed(not_finite),
                      ": every loss would be NaN or infinite, too; expected finite weights, for "
                      "instance those of an earlier checkpoint");
-  std::set<std::string> nf4;
-  for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
   const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
     int64_t count = 1;
     for (const int64_t extent : parameter.whole_shape()) count *= extent;
     found.parameters += count;
-    const std::vector<int64_t> shape =
-        nf4.contains(name) ? take_bitsandbytes(checkpoint.tensors, name, directory).shape
-                           : checkpoint.tensors.at(name).shape;
+    const std::vector<int64_t> shape = checkpoint.tensors.at(name).shape;
     checkpoint.tensors.erase(name);
     return shape == parameter.whole_shape() ? "" : shape_mismatch(shape, parameter);
   };

@@ -9,8 +9,6 @@
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/adapters/adapter_parts.h"
-#include "temper/models/files/bitsandbytes.h"
-#include "temper/models/files/mxfp4.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/init.h"
@@ -43,55 +41,31 @@ void take_value_away(nn::Parameter& parameter) {
 // The source of a parameter's value.
 class WeightStream::Source {
  public:
-  Source(std::string directory, std::string name, TensorMap tensors, ops::WeightFormat format,
-         bool keeps_mxfp4)
-      : directory_(std::move(directory)),
-        name_(std::move(name)),
-        tensors_(std::move(tensors)),
-        nf4_(!bitsandbytes_weights(tensors_).empty()),
-        as_mxfp4_(keeps_mxfp4 && is_mxfp4(tensors_.at(name_))),
-        format_(format) {}
+  Source(std::string place, TensorView view, const nn::Parameter& parameter, const Storage& storage)
+      : place_(std::move(place)),
+        view_(std::move(view)),
+        keep_(keeps_codes(parameter, view_, storage)),
+        format_(parameter.format()) {}
 
-  std::vector<int64_t> shape() const {
-    if (!nf4_) return tensors_.at(name_).shape;
-    TensorMap copy = tensors_;
-    return take_bitsandbytes(copy, name_, directory_).shape;
-  }
-
-  void read(nn::Parameter& parameter) const {
-    try {
-      if (nf4_) {
-        TensorMap copy = tensors_;
-        set_from_nf4(parameter, take_bitsandbytes(copy, name_, directory_));
-      } else if (as_mxfp4_) {
-        set_from_mxfp4(parameter, tensors_.at(name_));
-      } else {
-        set_from_view(parameter, tensors_.at(name_));
-      }
-    } catch (const DataError& e) {
-      throw DataError(str(directory_, ": `", name_, "`: ", e.what()));
-    }
-  }
+  void read(nn::Parameter& parameter) const { set_from_view(parameter, view_, keep_, place_); }
 
   void drop(nn::Parameter& parameter) const {
     take_value_away(parameter);
-    for (const auto& [name, view] : tensors_) give_back_pages(view);
+    give_back_pages(view_);
   }
 
   // The file's bytes where they are the value in this dtype; else null.
   const TensorView* stored_as(DType dtype) const {
-    if (nf4_ || tensors_.at(name_).dtype != dtype) return nullptr;
-    const bool kept = format_ == ops::WeightFormat::kFloat32 ||
-                      format_ == ops::WeightFormat::kRoundedBFloat16 ||
+    const bool kept = ops::row_of(format_).trains ||
                       (format_ == ops::WeightFormat::kBFloat16 && dtype == DType::kBFloat16);
-    return kept ? &tensors_.at(name_) : nullptr;
+    return kept && view_.dtype == dtype ? &view_ : nullptr;
   }
 
  private:
-  std::string directory_, name_;
-  TensorMap tensors_;  // the parameter's tensor, with those that bitsandbytes stores beside it
-  bool nf4_, as_mxfp4_;
-  ops::WeightFormat format_;  // but for MXFP4
+  std::string place_;  // as errors name it
+  TensorView view_;
+  bool keep_;                 // its codes
+  ops::WeightFormat format_;  // where they are not kept
 };
 
 class WeightStream::StreamedUnit : public nn::ShardUnit {
@@ -149,8 +123,7 @@ WeightStream::WeightStream(Model& model, CheckpointTensors checkpoint, const Sto
                            const std::function<void(nn::Parameter&)>& absent)
     : model_(model) {
   const std::string directory = checkpoint.directory;
-  check_mxfp4(checkpoint, storage);
-  const bool keeps_mxfp4 = storage.blocks == ops::WeightFormat::kMxFp4;
+  check_held(checkpoint, storage);
   if (!optional.empty()) check_one_label(checkpoint);
   set_storage(model, storage);
   std::set<const nn::Parameter*> of_units;
@@ -166,19 +139,12 @@ WeightStream::WeightStream(Model& model, CheckpointTensors checkpoint, const Sto
     module.set_unit(unit);
     streamed_.push_back(&module);
   });
-  std::set<std::string> nf4;
-  for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
   const auto take = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
-    TensorMap own{{name, checkpoint.tensors.at(name)}};
-    if (nf4.contains(name))
-      for (auto it = checkpoint.tensors.lower_bound(name);
-           it != checkpoint.tensors.end() && it->first.starts_with(name); ++it)
-        own.insert(*it);
-    for (const auto& [of_it, view] : own) checkpoint.tensors.erase(of_it);
-    const auto source = std::make_shared<const Source>(directory, name, std::move(own),
-                                                       parameter.format(), keeps_mxfp4);
-    const std::vector<int64_t> shape = source->shape();
-    if (shape != parameter.whole_shape()) return shape_mismatch(shape, parameter);
+    TensorView view = std::move(checkpoint.tensors.at(name));
+    checkpoint.tensors.erase(name);
+    if (view.shape != parameter.whole_shape()) return shape_mismatch(view.shape, parameter);
+    const auto source = std::make_shared<const Source>(str(directory, ": `", name, "`"),
+                                                       std::move(view), parameter, storage);
     if (of_units.contains(&parameter)) {
       take_value_away(parameter);
       sources_[&parameter] = source;
