@@ -329,8 +329,7 @@ class Serve : public Command {
 
   void follow_generation_config() {
     if (generation_config_ == "none") return;
-    const std::string taken = generate::take_suggested(model_.model, options_.defaults.sampling,
-                                                       [](std::string_view) { return true; });
+    const std::string taken = generate::take_suggested(model_.model, options_.defaults.sampling);
     if (!taken.empty())
       std::cerr << "sampling as generation_config.json suggests: " << taken << "; requests win"
                 << std::endl;

@@ -9,24 +9,17 @@
 
 #include "temper/base/config/config.h"
 #include "temper/generate/engine.h"
-#include "temper/generate/request.h"
+#include "temper/generate/sampling/option_table.h"
 
 namespace temper::generate {
 
-struct RolloutSection {
-  int64_t max_new_tokens = 256;
-  double temperature = 1;
-  int64_t top_k = 0;
-  double top_p = 1;
-  double min_p = 0;
-  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  int64_t no_repeat_ngram = 0;
-  std::map<std::string, std::string> logit_bias;
-  int64_t min_new_tokens = 0;
-  std::vector<std::string> stop;
-  std::vector<int64_t> stop_token_ids;
-  std::optional<std::string> json_schema, regex, grammar;
-  bool ignore_eos = false;
+// Its own options are those of option_table.h that a config holds as they are; options() adds what
+// a config has in another form.
+struct RolloutSection : GenerationOptions {
+  RolloutSection() { max_new_tokens = 256; }
+  std::map<std::string, std::string> bias_texts;  // logit_bias
+  std::vector<int64_t> stop_ids;                  // stop_token_ids
+  GrammarChoice form;                             // json_schema, regex, grammar
   std::optional<int64_t> cache_bytes;
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   std::string speculative = "auto";

@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/generate/sampling/option_table.h"
 #include "temper/generate/scheduler.h"
 #include "temper/models/device_memory.h"
 
@@ -22,9 +23,12 @@ int64_t cache_bytes(const EngineOptions& options) {
 
 void check_options(const GenerationOptions& options, const models::CausalLM& model,
                    const Tokenizer* tokenizer, int64_t begun) {
-  check<ConfigError>(options.max_new_tokens >= 1 && options.max_new_tokens <= kMostNewTokens,
-                     "max_new_tokens: found ", options.max_new_tokens, ", expected 1 to ",
-                     kMostNewTokens);
+  for (const SamplingOption& option : sampling_options())
+    visit_number(option, options, [&](auto value) {
+      check<ConfigError>(allows(option.rule, static_cast<double>(value)), option.name, ": found ",
+                         value, ", expected ",
+                         allowed(option.rule, std::is_integral_v<decltype(value)>));
+    });
   check<ConfigError>(options.min_new_tokens <= begun + options.max_new_tokens,
                      "min_new_tokens: found ", options.min_new_tokens,
                      ", expected at most max_new_tokens, ", options.max_new_tokens);

@@ -266,7 +266,7 @@ void RlConfig::validate() const {
   require(dual_clip == 0 || dual_clip >= 1, "rl.dual_clip", "found ", dual_clip,
           ", expected 0 (off) or at least 1: below 1 it would bound the loss of tokens whose "
           "probability has not changed");
-  require(rollout.temperature > 0, "rollout.temperature",
+  require(rollout.sampling.temperature > 0, "rollout.temperature",
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");
   const DifficultySection& difficulty = rl.difficulty;
@@ -385,9 +385,7 @@ void RlConfig::validate_mesh() const {
           "agents are answered by the ranks that train; expected neither rollout.server nor "
           "roles.rollout with it");
   require(
-      environment.openai.command.empty() ||
-          !(rollout.json_schema || rollout.regex || rollout.grammar),
-      "environment.openai",
+      environment.openai.command.empty() || !rollout.form.any(), "environment.openai",
       "agents say what they ask for; expected neither rollout.json_schema nor rollout.regex nor "
       "rollout.grammar with it");
   require((mesh.tensor == 1 && mesh.expert == 1) || !environment.any(), "environment",

@@ -42,7 +42,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     auto served = served_reference(config, roles, mesh, *role_ranks, directory);
     if (!config.rl.replay)
       reference_worker = std::make_unique<ReferenceWorker>(
-          *served, config.train.micro_batch_tokens, config.rollout.temperature,
+          *served, config.train.micro_batch_tokens, config.rollout.sampling.temperature,
           std::min(workers::kMostScored, config.roles.leaders(config.roles.reference).size() + 1),
           static_cast<size_t>(config.train.max_inflight.value_or(ReferenceWorker::kMostWaiting)));
     roles.reference = std::move(served);

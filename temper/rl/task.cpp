@@ -138,7 +138,7 @@ void RlTask::score_batch() {
   const trace::Span span("log-probabilities of the batch");
   const Needs needs = algorithm_.needs();
   const int64_t max_tokens = config_.train.micro_batch_tokens;
-  const double temperature = config_.rollout.temperature;
+  const double temperature = config_.rollout.sampling.temperature;
   const bool correct = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
   if (source_.exact() && !correct) {
     // Bit for bit what the first forward pass gives.
@@ -188,7 +188,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
 
 train::Loss RlTask::loss(const train::ForwardPass& pass) {
   using Recompute = train::TrainSection::Recompute;
-  const train::PassOptions options{.temperature = config_.rollout.temperature,
+  const train::PassOptions options{.temperature = config_.rollout.sampling.temperature,
                                    .entropy = true,
                                    .recompute = config_.train.recompute == Recompute::kBlocks,
                                    .watched = true};

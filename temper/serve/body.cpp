@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/generate/sampling/option_table.h"
 #include "temper/text/unicode.h"
 
 namespace temper::serve {
@@ -91,14 +92,11 @@ std::optional<int64_t> Members::integer(std::string_view key, int64_t low, int64
             : temper::str("a whole number from ", low, " to ", high));
 }
 
-void Members::number(std::string_view key, double& out, double low, double high, bool above,
-                     const char* expected) {
+void Members::number(std::string_view key, double& out, const Rule& rule) {
   const Json* value = find(key);
   if (!value) return;
-  if (!value->is_number()) wrong(key, *value, expected);
-  const double number = value->get<double>();
-  if (!std::isfinite(number) || number < low || number > high || (above && number == low))
-    wrong(key, *value, expected);
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  if (!generate::allows(rule, number)) wrong(key, *value, generate::allowed(rule, false));
   out = number;
 }
 

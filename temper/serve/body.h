@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "temper/base/config/config.h"
 #include "temper/base/json.h"
 
 namespace temper::serve {
@@ -30,9 +31,7 @@ class Members {
   const Json* find(std::string_view key);
   bool flag(std::string_view key);
   std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high);
-  // `out` stays where the key is absent. above: low itself is no value.
-  void number(std::string_view key, double& out, double low, double high, bool above,
-              const char* expected);
+  void number(std::string_view key, double& out, const Rule& rule);  // absent: `out` stays
   std::string text(std::string_view key);
   // The keys that no function above asked for and that have an effect on other servers. Throws
   // DataError for a key that is only supported with one value and has another, and for one that

@@ -188,7 +188,7 @@ CompletionRequest parse_request(std::string_view body, bool chat,
   const int64_t prompts = static_cast<int64_t>(out.prompts.size());
   check<DataError>(prompts <= kMostChoices / out.num_samples, prompts, " prompts with `n` ",
                    out.num_samples, " each: expected at most ", kMostChoices, " completions");
-  read_sampling(members, out.options);
+  read_sampling(members, generate::Api::kOpenAi, out.options);
   read_structure(members, out);
   read_seed(members, out);
   read_logprobs(members, out);

@@ -15,42 +15,46 @@ namespace {
 using Kind = grammar::Spec::Kind;
 using SpecPointer = std::shared_ptr<const grammar::Spec>;
 
-void read_stops(Members& members, generate::GenerationOptions& options) {
-  const Json* stop = members.find("stop");
-  constexpr size_t kMostStops = 64;
-  if (stop) {
-    const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
-    if (!list.is_array() || list.size() > kMostStops)
-      wrong("stop", *stop, temper::str("a text, or a list of at most ", kMostStops));
-    for (const Json& text : list) {
-      if (!text.is_string() || text.empty() || text == "")
-        wrong("stop", text, "a text that is not empty");
-      options.stop.push_back(text.get<std::string>());
-    }
+constexpr size_t kMostStops = 64;
+
+void read_stop(Members& members, const std::string& name, std::vector<std::string>& out) {
+  const Json* stop = members.find(name);
+  if (!stop) return;
+  const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
+  if (!list.is_array() || list.size() > kMostStops)
+    wrong(name, *stop, temper::str("a text, or a list of at most ", kMostStops));
+  for (const Json& text : list) {
+    if (!text.is_string() || text.empty() || text == "")
+      wrong(name, text, "a text that is not empty");
+    out.push_back(text.get<std::string>());
   }
-  const Json* ids = members.find("stop_token_ids");
+}
+
+void read_ids(Members& members, const std::string& name, std::vector<int32_t>& out) {
+  const Json* ids = members.find(name);
   if (!ids) return;
   if (!ids->is_array() || ids->size() > kMostStops)
-    wrong("stop_token_ids", *ids, temper::str("a list of at most ", kMostStops, " token ids"));
+    wrong(name, *ids, temper::str("a list of at most ", kMostStops, " token ids"));
   for (const Json& id : *ids) {
-    if (!id.is_number_unsigned() || id > INT32_MAX) wrong("stop_token_ids", id, "a token id");
-    options.stop_token_ids.push_back(id.get<int32_t>());
+    if (!id.is_number_unsigned() || id > INT32_MAX) wrong(name, id, "a token id");
+    out.push_back(id.get<int32_t>());
   }
 }
 
 // {"token id": what is added to its logit}
-void read_bias(Members& members, generate::SamplingOptions& options) {
-  const Json* bias = members.find("logit_bias");
+void read_bias(Members& members, const generate::SamplingOption::Offer& offer,
+               generate::LogitBias& out) {
+  const Json* bias = members.find(offer.name);
   if (!bias) return;
-  if (!bias->is_object()) wrong("logit_bias", *bias, "an object of token ids");
+  if (!bias->is_object()) wrong(offer.name, *bias, "an object of token ids");
   for (const auto& [key, value] : bias->items()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0)
-      wrong("logit_bias", key, "a token id as the key");
-    if (!value.is_number() || value < -100 || value > 100)
-      wrong("logit_bias", value, "a number from -100 to 100");
-    options.logit_bias.emplace_back(id, value.get<float>());
+      wrong(offer.name, key, "a token id as the key");
+    if (!value.is_number() || !generate::allows(offer.rule, value.get<double>()))
+      wrong(offer.name, value, generate::allowed(offer.rule, false));
+    out.emplace_back(id, value.get<float>());
   }
 }
 
@@ -169,24 +173,28 @@ void check_tool(const Json& tool) {
 
 }  // namespace
 
-void read_sampling(Members& members, generate::GenerationOptions& options) {
-  generate::SamplingOptions& s = options.sampling;
-  members.number("temperature", s.temperature, 0, 1e6, false, "a number from 0 to 1e6");
-  members.number("top_p", s.top_p, 0, 1, true, "a number above 0 and at most 1");
-  members.number("min_p", s.min_p, 0, 1, false, "a number from 0 to 1");
-  members.number("repetition_penalty", s.repetition_penalty, 0, 1e6, true, "a number above 0");
-  constexpr const char* kPenalty = "a number from -2 to 2";
-  members.number("presence_penalty", s.presence_penalty, -2, 2, false, kPenalty);
-  members.number("frequency_penalty", s.frequency_penalty, -2, 2, false, kPenalty);
-  if (const auto size = members.integer("no_repeat_ngram_size", 0, kUnbounded))
-    s.no_repeat_ngram = *size;
-  // -1: all, elsewhere.
-  if (const auto most = members.integer("top_k", -1, kUnbounded))
-    s.top_k = std::max(*most, int64_t{0});
-  read_bias(members, s);
-  options.ignore_eos = members.flag("ignore_eos");
-  options.min_new_tokens = members.integer("min_tokens", 0, generate::kMostNewTokens).value_or(0);
-  read_stops(members, options);
+void read_sampling(Members& members, generate::Api api, generate::GenerationOptions& options) {
+  for (const generate::SamplingOption& option : generate::sampling_options()) {
+    const auto offer = option.at(api);
+    if (!offer) continue;
+    const std::string& name = offer->name;
+    const Rule& rule = offer->rule;
+    visit(option, options,
+          generate::Overloaded{
+              [&](double& value) { members.number(name, value, rule); },
+              [&](int64_t& value) {
+                if (&value == &options.max_new_tokens) return;
+                const auto found =
+                    members.integer(name, static_cast<int64_t>(rule.min.value()),
+                                    rule.max ? static_cast<int64_t>(*rule.max) : kUnbounded);
+                if (found) value = option.here(*found);
+              },
+              [&](bool& value) { value = members.flag(name); },
+              [&](generate::LogitBias& bias) { read_bias(members, *offer, bias); },
+              [&](std::vector<std::string>& texts) { read_stop(members, name, texts); },
+              [&](std::vector<int32_t>& ids) { read_ids(members, name, ids); },
+              [](generate::GrammarMember) {}});  // read_structure()
+  }
 }
 
 void read_tools(Members& members, CompletionRequest& out) {

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "temper/base/error.h"
+#include "temper/serve/request_options.h"
 #include "temper/tinker/samples.h"
 
 namespace temper::tinker {
@@ -70,12 +71,10 @@ void read_sampling(const Json* sampling, SampleRequest& request, int64_t most_po
   request.options.max_new_tokens =
       std::min(members.integer("max_tokens", 1, generate::kMostNewTokens).value_or(kUsualTokens),
                std::max<int64_t>(room, 1));
-  members.number("temperature", out.temperature, 0, 1e6, false, "a number from 0 on");
+  serve::read_sampling(members, generate::Api::kTinker, request.options);
   check<DataError>(out.temperature == 0 || out.temperature >= generate::kLeastTemperature,
                    "`temperature`: found ", out.temperature, ", expected 0 or at least ",
                    generate::kLeastTemperature);
-  out.top_k = std::max<int64_t>(members.integer("top_k", -1, INT32_MAX).value_or(0), 0);
-  members.number("top_p", out.top_p, 0, 1, true, "a number above 0, at most 1");
   const std::optional<int64_t> seed = members.integer("seed", INT64_MIN, INT64_MAX);
   out.seed = seed ? static_cast<uint64_t>(*seed) : random_seed();
   read_stop(members.find("stop"), request.options);

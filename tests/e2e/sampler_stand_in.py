@@ -166,7 +166,7 @@ def sglang_post(path, query, body):
             raise Refused(400, f"The following requested LoRA adapters are not loaded: {body['lora_path']}")
         asked = {"prompt": body["input_ids"], "n": 1, "max_tokens": sampling["max_new_tokens"], "temperature": sampling["temperature"],
                  "top_p": sampling["top_p"], "top_k": sampling["top_k"], "min_p": sampling["min_p"], "seed": sampling["sampling_seed"],
-                 "repetition_penalty": sampling["repetition_penalty"], "ignore_eos": sampling["ignore_eos"], "logprobs": 0, "return_token_ids": True}
+                 "repetition_penalty": sampling["repetition_penalty"], "ignore_eos": sampling.get("ignore_eos", False), "logprobs": 0, "return_token_ids": True}
         for name, ours in {"stop": "stop", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
                            "logit_bias": "logit_bias", "min_new_tokens": "min_tokens", "stop_token_ids": "stop_token_ids",
                            "json_schema": "guided_json", "regex": "guided_regex", "ebnf": "guided_grammar"}.items():

@@ -33,7 +33,6 @@ class Fake : public Protocol {
  public:
   explicit Fake(std::shared_ptr<Servers> servers) : servers_(std::move(servers)) {}
   int64_t most_samples() const override { return 1; }
-  Json parameters(const GenerationOptions&) const override { return {}; }
   std::string model_name(http::Client&) const override { return "model"; }
   std::vector<RemoteSample> sample(http::Client&, const std::string&, const SampleTask&,
                                    const RemoteWeights& weights) const override {

@@ -94,7 +94,7 @@ struct RlRun {
     config.rl.group_size = 3;
     config.rl.prompts_per_rollout = 2;
     config.rollout.max_new_tokens = 6;
-    config.rollout.temperature = 0.9;
+    config.rollout.sampling.temperature = 0.9;
     config.train.max_steps = 4;
     config.train.micro_batch_tokens = 64;
     config.optimizer = tiny::constant_rate(1e-2);
@@ -191,7 +191,7 @@ TEST_CASE("ratios are of the truncated distribution that was sampled from") {
   const Folder folder;
   const auto truncated = [](rl::RlConfig& config) {
     several_updates(config);
-    config.rollout.top_p = 0.7;
+    config.rollout.sampling.top_p = 0.7;
   };
   RlRun run(folder, "run", truncated);
   run.go();

@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/generate/remote/protocol.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/forced_calls.h"
 #include "temper/serve/tool_turn.h"
@@ -197,6 +198,50 @@ TEST_CASE("what OpenAI and vLLM have for sampling") {
   CHECK(r.options.sampling.no_repeat_ngram == 3);
   CHECK(r.echo);
   CHECK(r.max_tokens == 0);
+}
+
+TEST_CASE("the server obeys each option that a client of it can ask for, within its range") {
+  using generate::Overloaded;
+  generate::GenerationOptions asked;
+  size_t offered = 0;
+  for (const generate::SamplingOption& option : generate::sampling_options()) {
+    const auto offer = option.at(generate::Api::kOpenAi);
+    if (!offer) continue;
+    const auto refuses = [&, name = offer->name](double value) {
+      const std::string found = problem_of(str("\"", name, "\": ", value));
+      CHECK_MESSAGE(found.find("`" + name + "`: found ") != std::string::npos, found);
+    };
+    const auto check_range = [&](double step) {
+      if (offer->rule.min) refuses(*offer->rule.min - (offer->rule.above_min ? 0 : step));
+      if (offer->rule.max) refuses(*offer->rule.max + step);
+    };
+    visit(option, asked,
+          Overloaded{[&](double& value) {
+                       value = 0.25;
+                       check_range(0.25);
+                     },
+                     [&](int64_t& value) {
+                       value = 3;
+                       check_range(1);
+                     },
+                     [&](generate::LogitBias& bias) { bias = {{11, -5.0F}}; },
+                     [&](bool& on) { on = true; },
+                     [&](std::vector<std::string>& texts) { texts = {"x", "y"}; },
+                     [&](std::vector<int32_t>& ids) { ids = {4}; },
+                     [&](generate::GrammarMember) { --offered; }});
+    ++offered;
+  }
+  const auto client = generate::remote::make_protocol("openai", 61);
+  Json body = client->parameters(asked);
+  CHECK(body.size() == offered);
+  body["prompt"] = "a";
+  CompletionRequest found = parse_request(dump_json(body), false);
+  found.options.max_new_tokens = found.max_tokens.value();
+  for (const generate::SamplingOption& option : generate::sampling_options())
+    if (option.at(generate::Api::kOpenAi) &&
+        !std::holds_alternative<generate::GrammarMember>(option.member))
+      CHECK_MESSAGE(option.is_set(found.options), option.name);
+  CHECK(client->parameters(found.options) == client->parameters(asked));
 }
 
 TEST_CASE("each request has the date of its own time") {

@@ -63,7 +63,8 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
   std::mt19937_64 random(1);
   // How many tokens top_p or min_p leave is not known before; few, where the policy is sure.
   constexpr int64_t kUsuallyKept = 20;
-  const int64_t usual = config.rollout.top_k > 0 ? config.rollout.top_k : kUsuallyKept;
+  const int64_t usual =
+      config.rollout.sampling.top_k > 0 ? config.rollout.sampling.top_k : kUsuallyKept;
   const int64_t left = config.rollout.options(config.seed).record_kept ? usual : 0;
   std::string lines;
   int64_t state_bytes = 0;

@@ -118,32 +118,35 @@ bool has_text_prompts(const data::DataSection& section) {
 // The flags that SamplingFlags has, of what the section says beside the temperature and the number
 // of tokens: those that differ from the flags' defaults.
 std::string sampling_flags(const generate::RolloutSection& section) {
-  const generate::RolloutSection defaults;
   std::string flags;
-  const auto add = [&](const char* flag, const auto& value, const auto& usual) {
-    if (value != usual) flags += str(" ", flag, " ", value);
-  };
-  const auto add_text = [&](const char* flag, const std::string& text) {
-    flags += str(" ", flag, "=", shell_word(text));  // a text that begins with - is no flag
-  };
-  const auto add_given = [&](const char* flag, const std::optional<std::string>& text) {
-    if (text) add_text(flag, *text);
-  };
-  add("--top-k", section.top_k, defaults.top_k);
-  add("--top-p", section.top_p, defaults.top_p);
-  add("--min-p", section.min_p, defaults.min_p);
-  add("--repetition-penalty", section.repetition_penalty, defaults.repetition_penalty);
-  add("--presence-penalty", section.presence_penalty, defaults.presence_penalty);
-  add("--frequency-penalty", section.frequency_penalty, defaults.frequency_penalty);
-  add("--no-repeat-ngram", section.no_repeat_ngram, defaults.no_repeat_ngram);
-  add("--min-new-tokens", section.min_new_tokens, defaults.min_new_tokens);
-  for (const auto& [token, bias] : section.logit_bias) add_text("--logit-bias", token + "=" + bias);
-  for (const std::string& text : section.stop) add_text("--stop", text);
-  for (const int64_t id : section.stop_token_ids) flags += str(" --stop-token-id ", id);
-  if (section.ignore_eos) flags += " --ignore-eos";
-  add_given("--json-schema", section.json_schema);
-  add_given("--regex", section.regex);
-  add_given("--grammar", section.grammar);
+  for (const generate::SamplingOption& option : generate::sampling_options()) {
+    const auto add_text = [&](const std::string& text) {
+      flags += str(" ", option.flag(), "=", shell_word(text));  // that begins with - is no flag
+    };
+    visit(option, section,
+          generate::Overloaded{[&](const generate::LogitBias&) {
+                                 for (const auto& [token, bias] : section.bias_texts)
+                                   add_text(token + "=" + bias);
+                               },
+                               [&](const std::vector<std::string>& texts) {
+                                 for (const std::string& text : texts) add_text(text);
+                               },
+                               [&](const std::vector<int32_t>&) {
+                                 for (const int64_t id : section.stop_ids)
+                                   flags += str(" ", option.flag(), " ", id);
+                               },
+                               [&](generate::GrammarMember form) {
+                                 if (section.form.*form) add_text(*(section.form.*form));
+                               },
+                               [&](const bool& on) { flags += on ? " " + option.flag() : ""; },
+                               [&](const auto& number) {
+                                 const bool said =
+                                     option.holds(&generate::GenerationOptions::max_new_tokens) ||
+                                     option.holds(&generate::SamplingOptions::temperature);
+                                 if (!said && option.is_set(section))
+                                   flags += str(" ", option.flag(), " ", number);
+                               }});
+  }
   return flags;
 }
 
@@ -176,7 +179,7 @@ std::string eval_flags(const rl::RlConfig& config) {
       flags += " --reward-field " + shell_word(reward.field);
     if (reward.pattern) flags += " --reward-pattern " + shell_word(*reward.pattern);
   }
-  return str(flags, " --temperature ", config.rollout.temperature, " --max-new-tokens ",
+  return str(flags, " --temperature ", config.rollout.sampling.temperature, " --max-new-tokens ",
              config.rollout.max_new_tokens, sampling_flags(config.rollout));
 }
 

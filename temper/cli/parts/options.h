@@ -99,8 +99,6 @@ struct SamplingFlags {
   void add_to(CLI::App& app);
 
  private:
-  void add_rules(CLI::App& app);
-  void add_grammar(CLI::App& app);
   generate::GrammarChoice grammar_;
 };
 

@@ -1,6 +1,5 @@
 #include "temper/cli/parts/suggested.h"
 
-#include <algorithm>
 #include <iostream>
 
 #include "temper/generate/sampling/suggested_sampling.h"
@@ -9,10 +8,8 @@ namespace temper::cli {
 
 void follow_suggested(const CLI::App& app, const std::string& model_dir,
                       generate::SamplingOptions& sampling) {
-  const auto not_given = [&](std::string_view name) {
-    std::string flag = "--" + std::string(name);
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    return app.count(flag) == 0;
+  const auto not_given = [&](const generate::SamplingOption& option) {
+    return app.count(option.flag()) == 0;
   };
   const std::string taken = generate::take_suggested(model_dir, sampling, not_given);
   if (!taken.empty())
@@ -22,8 +19,7 @@ void follow_suggested(const CLI::App& app, const std::string& model_dir,
 
 void say_what_is_used(const std::string& model_dir, const generate::SamplingOptions& sampling) {
   generate::SamplingOptions suggested = sampling;
-  const std::string says =
-      generate::take_suggested(model_dir, suggested, [](std::string_view) { return true; });
+  const std::string says = generate::take_suggested(model_dir, suggested);
   const std::string used = generate::described(sampling);
   if (generate::described(suggested) != used)
     std::cerr << "sampling with " << used << "; generation_config.json suggests " << says

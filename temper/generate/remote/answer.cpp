@@ -61,17 +61,6 @@ bool is_stop(const Json& reason) {
   return reason == "stop";
 }
 
-Json bias_by_token(const SamplingOptions& options) {
-  Json out = Json::object();
-  for (const auto& [id, bias] : options.logit_bias) out[std::to_string(id)] = bias;
-  return out;
-}
-
-const char* grammar_key(const grammar::Spec& spec, const char* schema, const char* grammar) {
-  using Kind = grammar::Spec::Kind;
-  return spec.kind == Kind::kJsonSchema ? schema : spec.kind == Kind::kRegex ? "regex" : grammar;
-}
-
 Json ask(http::Client& http, const char* path, const Json& body, const RemoteWeights& weights,
          int unknown) {
   try {

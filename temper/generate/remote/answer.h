@@ -21,11 +21,6 @@ bool is_stop(const Json& reason);
 void check_version(const Json& found, const RemoteWeights& weights);
 void check_sample(const RemoteSample& sample, const SampleTask& task);
 
-// {"11": -5.0}.
-Json bias_by_token(const SamplingOptions& options);
-// What a server calls a constraint of this kind; all call a regular expression `regex`.
-const char* grammar_key(const grammar::Spec& spec, const char* schema, const char* grammar);
-
 // The answer to a request for completions. A server that does not know an adapter which it was
 // given was started again since: it says so by the status `unknown`.
 Json ask(http::Client& http, const char* path, const Json& body, const RemoteWeights& weights,

@@ -49,7 +49,7 @@ std::string ServerSection::api_key() const {
 
 std::optional<ServerSection::Unsupported> ServerSection::find_unsupported(
     const RolloutSection& rollout) const {
-  return remote::make_protocol(kind, 1)->find_unsupported(rollout);
+  return remote::make_protocol(kind, 1)->find_unsupported(rollout, kind);
 }
 
 }  // namespace temper::generate

@@ -4,30 +4,6 @@
 
 namespace temper::generate::remote {
 
-// The first ones are always sent, as a server may have defaults of its own for them (from the
-// model's generation_config.json); the others, which are not all in OpenAI's API, only where they
-// differ from the default.
-Json OpenAi::parameters(const GenerationOptions& o) const {
-  const SamplingOptions& s = o.sampling;
-  Json out{{"max_tokens", o.max_new_tokens},
-           {"temperature", s.temperature},
-           {"top_p", s.top_p},
-           {"top_k", s.top_k > 0 ? s.top_k : -1},
-           {"min_p", s.min_p},
-           {"repetition_penalty", s.repetition_penalty}};
-  if (!o.stop.empty()) out["stop"] = o.stop;
-  if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
-  if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
-  if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
-  if (s.no_repeat_ngram > 0) out["no_repeat_ngram_size"] = s.no_repeat_ngram;
-  if (o.ignore_eos) out["ignore_eos"] = true;
-  if (o.min_new_tokens > 0) out["min_tokens"] = o.min_new_tokens;
-  if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
-  if (o.grammar)
-    out["structured_outputs"] = {{grammar_key(*o.grammar, "json", "grammar"), o.grammar->text}};
-  return out;
-}
-
 std::vector<RemoteSample> OpenAi::sample(http::Client& http, const std::string& model,
                                          const SampleTask& task,
                                          const RemoteWeights& weights) const {

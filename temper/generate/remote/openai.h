@@ -9,7 +9,6 @@ class OpenAi : public Protocol {
  public:
   using Protocol::Protocol;
   int64_t most_samples() const override { return 1024; }
-  Json parameters(const GenerationOptions& options) const override;
   std::vector<RemoteSample> sample(http::Client& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override;

@@ -1,11 +1,21 @@
 #include "temper/generate/remote/protocol.h"
 
-#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/random.h"
 #include "temper/generate/sampling/option_values.h"
 
 namespace temper::generate::remote {
+namespace {
+
+GrammarMember form_of(grammar::Spec::Kind kind) {
+  using Kind = grammar::Spec::Kind;
+  return kind == Kind::kJsonSchema ? &GrammarChoice::json_schema
+         : kind == Kind::kRegex    ? &GrammarChoice::regex
+                                   : &GrammarChoice::grammar;
+}
+
+}  // namespace
 
 Registry<MakeProtocol>& server_kinds() {
   static Registry<MakeProtocol> table("kind of rollout server");
@@ -16,26 +26,56 @@ std::unique_ptr<Protocol> make_protocol(const std::string& kind, int64_t vocabul
   return server_kinds().find(kind, "rollout.server.kind")(vocabulary);
 }
 
-std::optional<Unsupported> Protocol::find_unsupported(const RolloutSection& rollout) const {
-  constexpr double kMostPenalty = 2, kMostBias = 100;
-  for (const auto& [key, value] : {std::pair{"presence_penalty", rollout.presence_penalty},
-                                   std::pair{"frequency_penalty", rollout.frequency_penalty}})
-    if (std::abs(value) > kMostPenalty) return outside(key, value, -kMostPenalty, kMostPenalty);
-  for (const auto& [id, bias] : read_logit_bias(rollout.logit_bias, "rollout.logit_bias"))
-    if (std::abs(bias) > kMostBias) return outside("logit_bias", bias, -kMostBias, kMostBias);
-  return std::nullopt;
+Json Protocol::parameters(const GenerationOptions& options) const {
+  Json out = Json::object();
+  for (const SamplingOption& option : sampling_options()) {
+    const auto offer = option.at(api());
+    if (!offer) continue;
+    const std::string& name = offer->name;
+    const bool has_default =
+        option.at(Api::kGenerationConfig) || option.holds(&GenerationOptions::max_new_tokens);
+    const bool told = has_default || option.is_set(options);
+    visit(option, options,
+          Overloaded{[&](const LogitBias& bias) {
+                       for (const auto& [id, added] : bias) out[name][std::to_string(id)] = added;
+                     },
+                     [&](GrammarMember form) {
+                       if (!options.grammar || form != form_of(options.grammar->kind)) return;
+                       const size_t dot = name.find('.');
+                       Json& holder = dot == name.npos ? out : out[name.substr(0, dot)];
+                       holder[name.substr(dot + 1)] = options.grammar->text;
+                     },
+                     [&](const int64_t& value) {
+                       if (told) out[name] = option.there(*offer, value);
+                     },
+                     [&](const auto& value) {
+                       if (told) out[name] = value;
+                     }});
+  }
+  return out;
 }
 
-Unsupported Protocol::outside(const char* key, double found, double least, double most) {
-  return {temper::str("rollout.", key),
-          temper::str("found ", found, ", expected a number from ", least, " to ", most,
-                      ", which is what servers (rollout.server) accept")};
-}
-
-Unsupported Protocol::no_repeat_ngram_of(const RolloutSection& rollout, const char* kind) {
-  return {"rollout.no_repeat_ngram",
-          temper::str("found ", rollout.no_repeat_ngram, ", expected 0: rollout.server.kind ", kind,
-                      " has no such parameter; leave the key out, or sample without servers")};
+std::optional<Unsupported> Protocol::find_unsupported(const RolloutSection& rollout,
+                                                      const std::string& kind) const {
+  const GenerationOptions options = rollout.options(0);
+  std::optional<Unsupported> problem;
+  for (const SamplingOption& option : sampling_options()) {
+    const auto offer = option.at(api());
+    const auto check_number = [&](auto value) {
+      if (problem ||
+          (offer ? allows(offer->rule, static_cast<double>(value)) : !option.is_set(options)))
+        return;
+      problem = {str("rollout.", option.name), str("found ", value, ", expected ")};
+      problem->message +=
+          offer ? allowed(offer->rule, false) + ", which is what servers (rollout.server) accept"
+                : str("0: rollout.server.kind ", kind,
+                      " has no such parameter; leave the key out, or sample without servers");
+    };
+    visit_number(option, options, check_number);
+    if (option.holds(&SamplingOptions::logit_bias))
+      for (const auto& [id, added] : options.sampling.logit_bias) check_number(added);
+  }
+  return problem;
 }
 
 uint64_t task_seed(const Request& request, int64_t first) {

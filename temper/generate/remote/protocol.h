@@ -71,12 +71,17 @@ class Protocol {
 
   // Most samples of one HTTP request.
   virtual int64_t most_samples() const = 0;
+  // Whose names and ranges the server has.
+  virtual Api api() const { return Api::kOpenAi; }
   // How a request is sampled, in the server's own names: members of the request's body (openai,
-  // vllm) or of its `sampling_params` (sglang). find_unsupported() knows what cannot be said.
-  virtual Json parameters(const GenerationOptions& options) const = 0;
+  // vllm) or of its `sampling_params` (sglang). What is as it is everywhere is left out, unless a
+  // server may have a default of its own (from the model's generation_config.json).
+  // find_unsupported() knows what cannot be said.
+  Json parameters(const GenerationOptions& options) const;
   // The first key of `rollout` that servers of this kind cannot obey, or whose value they refuse;
-  // none: they obey all. OpenAI's ranges hold for every kind.
-  virtual std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const;
+  // none: they obey all. Throws ConfigError as RolloutSection::options().
+  std::optional<Unsupported> find_unsupported(const RolloutSection& rollout,
+                                              const std::string& kind) const;
   // The name of the model that the server lists first. Throws http::Failure, DataError.
   virtual std::string model_name(http::Client& http) const;
   // Asks what a run will ask, and changes nothing there: whether the server has the routes of its
@@ -104,11 +109,6 @@ class Protocol {
     const char* hint;  // where a server of the right kind may lack it; else ""
   };
   virtual std::vector<Route> routes(const ServerNeeds&) const { return {}; }
-
-  // For find_unsupported(): a number that is not from `least` to `most`, and a key that the kind
-  // has no parameter for.
-  static Unsupported outside(const char* key, double found, double least, double most);
-  static Unsupported no_repeat_ngram_of(const RolloutSection& rollout, const char* kind);
 
   int64_t vocabulary() const { return vocabulary_; }
 

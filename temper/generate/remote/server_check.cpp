@@ -13,10 +13,7 @@ constexpr double kMostSeconds = 30;  // of a request: a model may be slow to sam
 
 // True where a run samples from another distribution than the model's.
 bool reshapes_logits(const GenerationOptions& o) {
-  const SamplingOptions& s = o.sampling;
-  return s.top_k > 0 || s.top_p < 1 || s.min_p > 0 || s.repetition_penalty != 1 ||
-         s.presence_penalty != 0 || s.frequency_penalty != 0 || s.no_repeat_ngram > 0 ||
-         !s.logit_bias.empty() || o.grammar || o.min_new_tokens > 0;
+  return o.sampling.filters() || o.sampling.changes_logits() || o.grammar || o.min_new_tokens > 0;
 }
 
 std::string warning_of(LogprobsOf logprobs) {

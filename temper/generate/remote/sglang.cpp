@@ -9,32 +9,7 @@ class Sglang final : public Protocol {
   using Protocol::Protocol;
   int64_t most_samples() const override { return 1; }
 
-  std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const override {
-    constexpr double kMostPenalty = 2;
-    if (rollout.no_repeat_ngram > 0) return no_repeat_ngram_of(rollout, "sglang");
-    if (rollout.repetition_penalty > kMostPenalty)
-      return outside("repetition_penalty", rollout.repetition_penalty, 0, kMostPenalty);
-    return Protocol::find_unsupported(rollout);
-  }
-
-  Json parameters(const GenerationOptions& o) const override {
-    const SamplingOptions& s = o.sampling;
-    Json out{{"temperature", s.temperature},
-             {"top_p", s.top_p},
-             {"top_k", s.top_k > 0 ? s.top_k : -1},
-             {"min_p", s.min_p},
-             {"repetition_penalty", s.repetition_penalty},
-             {"max_new_tokens", o.max_new_tokens},
-             {"ignore_eos", o.ignore_eos}};
-    if (!o.stop.empty()) out["stop"] = o.stop;
-    if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
-    if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
-    if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
-    if (o.min_new_tokens > 0) out["min_new_tokens"] = o.min_new_tokens;
-    if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
-    if (o.grammar) out[grammar_key(*o.grammar, "json_schema", "ebnf")] = o.grammar->text;
-    return out;
-  }
+  Api api() const override { return Api::kSglang; }
 
   std::vector<RemoteSample> sample(http::Client& http, const std::string&, const SampleTask& task,
                                    const RemoteWeights& weights) const override {

@@ -10,10 +10,7 @@ class Vllm final : public OpenAi {
  public:
   using OpenAi::OpenAi;
 
-  std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const override {
-    if (rollout.no_repeat_ngram > 0) return no_repeat_ngram_of(rollout, "vllm");
-    return OpenAi::find_unsupported(rollout);
-  }
+  Api api() const override { return Api::kVllm; }
 
   void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {

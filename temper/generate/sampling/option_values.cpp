@@ -1,7 +1,6 @@
 #include "temper/generate/sampling/option_values.h"
 
 #include <charconv>
-#include <cmath>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -11,7 +10,6 @@ namespace temper::generate {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
-constexpr float kLargestBias = 1e6F;  // far above any logit, and sums stay finite
 
 template <class T>
 bool read_whole(const std::string& text, T& value) {
@@ -22,18 +20,17 @@ bool read_whole(const std::string& text, T& value) {
 
 }  // namespace
 
-std::vector<std::pair<int32_t, float>> read_logit_bias(
-    const std::map<std::string, std::string>& bias, const std::string& key) {
-  std::vector<std::pair<int32_t, float>> out;
+LogitBias read_logit_bias(const std::map<std::string, std::string>& bias, const std::string& key) {
+  const Rule& rule = sampling_option(&SamplingOptions::logit_bias).rule;
+  LogitBias out;
   for (const auto& [token, value] : bias) {
     int32_t id = 0;
     float added = 0;
     check<ConfigError>(read_whole(token, id) && id >= 0, key, ": found the key `", token,
                        "`, expected a token id");
-    check<ConfigError>(read_whole(value, added) && std::abs(added) <= kLargestBias, key, ".", token,
-                       ": found `", value,
-                       "`, expected a number from -1e6 to 1e6 (-100 bans a "
-                       "token in practice)");
+    check<ConfigError>(read_whole(value, added) && allows(rule, added), key, ".", token,
+                       ": found `", value, "`, expected ", allowed(rule, false),
+                       " (-100 bans a token in practice)");
     out.emplace_back(id, added);
   }
   return out;

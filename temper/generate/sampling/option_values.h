@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/base/config/config.h"
+#include "temper/generate/sampling/option_table.h"
 #include "temper/grammar/spec.h"
 #include "temper/ops/layers/attention.h"
 
@@ -22,14 +23,9 @@ inline constexpr std::array enum_names<ops::CacheDtype> = {"float32", "float16",
 
 namespace temper::generate {
 
-// {"11": "-5"}: token ids and what is added to their logits. Throws ConfigError naming the key.
-std::vector<std::pair<int32_t, float>> read_logit_bias(
-    const std::map<std::string, std::string>& bias, const std::string& key);
+// {"11": "-5"}. Throws ConfigError naming the key.
+LogitBias read_logit_bias(const std::map<std::string, std::string>& bias, const std::string& key);
 
-// A file of a JSON schema, a regular expression, a file of a grammar.
-struct GrammarChoice {
-  std::optional<std::string> json_schema, regex, grammar;
-};
 // At most one of them; null: none. The keys name them in errors. Throws ConfigError.
 std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
                                                   const std::string& schema_key,

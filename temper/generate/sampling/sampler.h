@@ -13,6 +13,9 @@ namespace temper::generate {
 // Logits divided by less may leave float32's range.
 inline constexpr double kLeastTemperature = 1e-5;
 
+using LogitBias = std::vector<std::pair<int32_t, float>>;  // token ids and what is added
+
+// option_table.h has their ranges, help and names elsewhere.
 struct SamplingOptions {
   double temperature = 1;  // 0: greedy; else at least kLeastTemperature
   int64_t top_k = 0;       // 0: all
@@ -25,7 +28,7 @@ struct SamplingOptions {
   // Taken off the logits of tokens that the completion has: once, and once for each time that it
   // has them (OpenAI's).
   double presence_penalty = 0, frequency_penalty = 0;
-  std::vector<std::pair<int32_t, float>> logit_bias;  // added to these tokens' logits
+  LogitBias logit_bias;
   // No run of so many tokens of prompt and completion comes twice; 0: it may (Paulus et al.,
   // 1705.04304, section 2.5).
   int64_t no_repeat_ngram = 0;
