@@ -177,8 +177,6 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
     checks.list.skip("lengths", "the rows are replayed");
     return {};
   }
-  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
-  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
   std::vector<rewards::RewardSection> programs;
   for (const rewards::RewardSection& reward : config.rewards)
     if (!reward.model) programs.push_back(reward);
@@ -205,7 +203,7 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
         const auto tokens = static_cast<int64_t>(row.tokens.size());
         return RowSize{tokens, 0, tokens};
       },
-      options, false);
+      rl::prompt_options(config), false);
   if (rows) shape_run(checks, config, *rows);
   return rows;
 }

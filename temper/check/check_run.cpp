@@ -40,19 +40,10 @@ int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& 
 template <class Row, class SizeOf>
 std::optional<RunChecks::Rows> train_rows(RunChecks& checks, typename data::Loader<Row>::Read read,
                                           typename data::Loader<Row>::Read read_evaluation,
-                                          const SizeOf& size_of) {
-  auto rows = checks.rows<Row>(std::move(read), std::move(read_evaluation), size_of,
-                               loader_options(checks.config, checks.config.train.batch_size), true);
+                                          data::LoaderOptions options, const SizeOf& size_of) {
+  auto rows = checks.rows<Row>(std::move(read), std::move(read_evaluation), size_of, options, true);
   if (rows) shape_passes(checks, *rows);
   return rows;
-}
-
-// The format of evaluation rows: data.balance is of the rows that are trained.
-template <class Format>
-Format of_evaluation(Format format) {
-  format.ungrouped = true;
-  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
-  return format;
 }
 
 void skip_rows(RunChecks& checks, const std::vector<const char*>& others) {
@@ -90,27 +81,19 @@ void check_run(RunChecks& checks, train::SftConfig& config) {
   if (!checks.model()) return skip_rows(checks, {});
   const data::SftFormat format = train::sft_format(config, checks.policy);
   const auto rows = train_rows<data::SftRow>(
-      checks, data::sft_reader(format), data::sft_reader(of_evaluation(format)), size_of_sft_row);
+      checks, data::sft_reader(format), data::sft_reader(train::evaluation_format(format)),
+      loader_options(config, config.train.batch_size), size_of_sft_row);
   checks.finish(steps_of(checks, rows));
 }
 
 void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
-  using Choice = preference::PreferenceSection::Reference;
-  const bool dpo = config.verb == "dpo", scalar = config.verb == "reward";
   const preference::PreferenceSection& p = config.preference;
-  const bool reference =
-      dpo && p.reference != Choice::kNone && preference::losses().find(p.loss).reference;
+  const bool scalar = config.is_scalar(), reference = config.has_reference();
   if (!checks.model(scalar))
     return skip_rows(
         checks, reference ? std::vector<const char*>{"reference"} : std::vector<const char*>{});
-  using preference::Targets;
-  const bool whole =
-      config.verb == "orpo" && p.train_on == preference::PreferenceSection::TrainOn::kAll;
-  const Targets targets = scalar  ? Targets::kScores
-                          : whole ? Targets::kWithChosenPrompt
-                                  : Targets::kCompletions;
   const auto size = [&](const data::PreferenceRow& row) {
-    const train::PackUnit unit = preference::unit_of(row, 0, targets);
+    const train::PackUnit unit = preference::unit_of(row, 0, preference::targets_of(config));
     const auto supervised = static_cast<int64_t>(preference::supervised(unit));
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };
@@ -118,21 +101,20 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
       config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size);
   const auto rows =
       train_rows<data::PreferenceRow>(checks, data::preference_reader(format),
-                                      data::preference_reader(of_evaluation(format)), size);
-  if (reference) checks.add_reference(p.reference_model, p.reference == Choice::kAdapterOff);
+                                      data::preference_reader(train::evaluation_format(format)),
+                                      preference::pair_options(config), size);
+  if (reference)
+    checks.add_reference(p.reference_model,
+                         p.reference == preference::PreferenceSection::Reference::kAdapterOff);
   checks.finish(steps_of(checks, rows));
 }
 
 void check_run(RunChecks& checks, distill::DistillConfig& config) {
   if (!checks.model()) return skip_rows(checks, {"teacher"});
-  const train::RunConfig& run = config;
   const auto rows = train_rows<data::SftRow>(
-      checks,
-      config.samples() ? distill::prompt_or_row_reader(config, checks.policy)
-                       : data::sft_reader(train::sft_format(run, checks.policy)),
-      config.samples() ? distill::prompt_or_row_reader(config, checks.policy, true)
-                       : data::sft_reader(of_evaluation(train::sft_format(run, checks.policy))),
-      [&](const data::SftRow& row) {
+      checks, distill::prompt_or_row_reader(config, checks.policy),
+      distill::prompt_or_row_reader(config, checks.policy, true),
+      loader_options(config, config.train.batch_size), [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it
           size.prompt = size.tokens;

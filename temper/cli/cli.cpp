@@ -78,7 +78,9 @@ std::vector<Verb> all_verbs() {
     const Verb::Keys keys = std::visit(
         [](auto config) -> Verb::Keys { return &keys_of<typename decltype(config)::type>; },
         verb.config);
-    table.emplace_back(verb.name, verb.run, verb.help, keys);
+    table.emplace_back(
+        verb.name, [&verb](const Arguments& arguments) { return run_training(verb, arguments); },
+        verb.help, keys);
   }
   const std::vector<Verb> others{
       {"generate", &generate_command, "sample completions of prompts"},

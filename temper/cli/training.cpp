@@ -34,14 +34,6 @@
 namespace temper::cli {
 namespace {
 
-// How a verb is run, and what `temper VERB --help` says above the keys of its config.
-template <class Config>
-struct Training {
-  const char* verb;
-  train::RunOutcome (*run)(Config&, const train::RunHost&);
-  std::string help;
-};
-
 template <class Table>
 std::string joined_names(const Table& table) {
   std::string names;
@@ -141,21 +133,29 @@ void watch_balancing(data::DataSection& data) {
 }
 
 template <class Config>
-int run_training(const Training<Config>& training, const Arguments& arguments) {
+int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
+                 const Arguments& arguments) {
   Config config;
   if (asks_for_help(arguments)) {
-    std::cout << training.help << "keys (path, type, default, meaning):\n"
+    std::cout << verb.about << "keys (path, type, default, meaning):\n"
               << describe_run_config(config);
     return 0;
   }
-  Arguments rest;
+  Arguments rest = arguments;
+  if constexpr (std::is_same_v<Config, distill::DistillConfig>)
+    if (std::erase(rest, "--precompute") > 0) {
+      read_verb_config(config, rest, verb.name);
+      distill::precompute_teacher(config, std::cout);
+      return 0;
+    }
+  rest.clear();
   const int ranks = take_nproc(arguments, rest);
-  read_verb_config(config, rest, training.verb);
+  read_verb_config(config, rest, verb.name);
   if (config.train.memory_limit && dist::read_environment().rank == 0 && !is_launched())
-    check_memory_limit<Config>(training.verb, rest, ranks > 1 ? ranks : 0);
+    check_memory_limit<Config>(verb.name, rest, ranks > 1 ? ranks : 0);
   if (ranks > 1) {
     config.training_ranks(ranks);
-    return launch_ranks(ranks, config.roles.serving(), training.verb, rest);
+    return launch_ranks(ranks, config.roles.serving(), verb.name, rest);
   }
   // For who types Ctrl-C, or reads the log of a run that was stopped; once for all ranks, which get
   // the signal together.
@@ -172,7 +172,7 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   end_with_launcher();
   end_without_peers();
   watch_balancing(config.data);
-  const train::RunOutcome outcome = with_plan_of_memory<Config>(training.verb, rest, [&] {
+  const train::RunOutcome outcome = with_plan_of_memory<Config>(verb.name, rest, [&] {
     return training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   });
   if (!outcome.interrupted) {
@@ -191,73 +191,29 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   return stopped_status();
 }
 
-int run_sft(const Arguments& arguments) {
-  return run_training<train::SftConfig>(
-      {"sft", &train::run_sft,
+}  // namespace
+
+int run_training(const TrainingVerb& verb, const Arguments& arguments) {
+  return std::visit([&](const auto& config) { return run_training(verb, config, arguments); },
+                    verb.config);
+}
+
+const std::vector<TrainingVerb>& training_verbs() {
+  static const std::vector<TrainingVerb> table{
+      {"sft",
+       "supervised fine-tuning, of all weights or a LoRA adapter",
+       RunOf<train::SftConfig>{&train::run_sft},
+       {},
        "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper sft model.path=MODEL data.train=rows.jsonl output_dir=runs/lora "
        "adapter.method=lora optimizer.learning_rate=2e-4\n"
        "  temper sft run.yaml train.epochs=3 output_dir=runs/longer\n"},
-      arguments);
-}
-
-int run_dpo(const Arguments& arguments) {
-  return run_training<preference::PreferenceConfig>(
-      {"dpo", &preference::run_dpo,
-       "Direct preference optimization on pairs of completions; by preference.loss: " +
-           joined_names(preference::losses()) +
-           ".\n"
-           "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
-           "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
-           "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-           "examples:\n"
-           "  temper dpo model.path=MODEL data.train=pairs.jsonl output_dir=runs/dpo "
-           "optimizer.learning_rate=1e-6\n"
-           "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
-           "output_dir=runs/simpo\n"
-           "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n"},
-      arguments);
-}
-
-int run_orpo(const Arguments& arguments) {
-  return run_training<preference::PreferenceConfig>(
-      {"orpo", &preference::run_orpo,
-       "Odds ratio preference optimization: supervised tuning on the chosen completion plus, "
-       "weighted "
-       "by preference.lambda, the odds-ratio loss of chosen and rejected. No reference model.\n"
-       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
-       "rejected_ids}.\n"
-       "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "example: temper orpo configs/orpo.yaml\n"},
-      arguments);
-}
-
-int run_reward(const Arguments& arguments) {
-  return run_training<preference::PreferenceConfig>(
-      {"reward", &preference::run_reward,
-       "A reward model from preference pairs: a scalar head on the last token, trained to score "
-       "chosen above rejected. final/ loads as AutoModelForSequenceClassification.\n"
-       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
-       "rejected_ids}; an optional `margin` is subtracted from the difference of the rewards.\n"
-       "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "examples:\n"
-       "  temper reward configs/reward.yaml\n"
-       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n"},
-      arguments);
-}
-
-int run_distill(const Arguments& arguments) {
-  Arguments rest = arguments;
-  if (std::erase(rest, "--precompute") > 0 && !asks_for_help(rest)) {
-    distill::DistillConfig config;
-    read_verb_config(config, rest, "distill");
-    distill::precompute_teacher(config, std::cout);
-    return 0;
-  }
-  return run_training<distill::DistillConfig>(
-      {"distill", &distill::run_distill,
+      {"distill",
+       "knowledge distillation from a teacher model",
+       RunOf<distill::DistillConfig>{&distill::run_distill},
+       {"rollout", "distill"},
        "Knowledge distillation: a student learns to match a teacher's distributions, attention "
        "maps "
        "or hidden states.\n"
@@ -270,12 +226,49 @@ int run_distill(const Arguments& arguments) {
        "--precompute writes the teacher's top-k log-probabilities to distill.teacher_logprobs; "
        "runs "
        "with that key then\nread the file instead of the teacher.\n"},
-      arguments);
-}
-
-int run_grpo(const Arguments& arguments) {
-  return run_training<rl::RlConfig>(
-      {"grpo", &rl::run_rl,
+      {"dpo",
+       "direct preference optimization: " + joined_names(preference::losses()),
+       RunOf<preference::PreferenceConfig>{&preference::run_dpo},
+       {"preference"},
+       "Direct preference optimization on pairs of completions; by preference.loss: " +
+           joined_names(preference::losses()) +
+           ".\n"
+           "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+           "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
+           "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+           "examples:\n"
+           "  temper dpo model.path=MODEL data.train=pairs.jsonl output_dir=runs/dpo "
+           "optimizer.learning_rate=1e-6\n"
+           "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
+           "output_dir=runs/simpo\n"
+           "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n"},
+      {"orpo",
+       "odds ratio preference optimization, without a reference",
+       RunOf<preference::PreferenceConfig>{&preference::run_orpo},
+       {"preference"},
+       "Odds ratio preference optimization: supervised tuning on the chosen completion plus, "
+       "weighted "
+       "by preference.lambda, the odds-ratio loss of chosen and rejected. No reference model.\n"
+       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+       "rejected_ids}.\n"
+       "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "example: temper orpo configs/orpo.yaml\n"},
+      {"reward",
+       "a reward model trained on preference pairs",
+       RunOf<preference::PreferenceConfig>{&preference::run_reward},
+       {"preference"},
+       "A reward model from preference pairs: a scalar head on the last token, trained to score "
+       "chosen above rejected. final/ loads as AutoModelForSequenceClassification.\n"
+       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+       "rejected_ids}; an optional `margin` is subtracted from the difference of the rewards.\n"
+       "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper reward configs/reward.yaml\n"
+       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n"},
+      {"grpo",
+       "reinforcement learning: " + grpo_algorithms(),
+       RunOf<rl::RlConfig>{&rl::run_rl},
+       {"rl", "rollout", "rewards"},
        "Reinforcement learning on the policy's own samples; by rl.algorithm: " + grpo_algorithms() +
            ".\n"
            "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
@@ -289,12 +282,10 @@ int run_grpo(const Arguments& arguments) {
            "'rollout.server.urls=[http://127.0.0.1:8000]'\n"
            "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
            "'roles={rollout: [2, 3], reference: [3]}'\n"},
-      arguments);
-}
-
-int run_ppo(const Arguments& arguments) {
-  return run_training<rl::PpoConfig>(
-      {"ppo", &rl::run_ppo,
+      {"ppo",
+       "reinforcement learning with a critic (PPO)",
+       RunOf<rl::PpoConfig>{&rl::run_ppo},
+       {"rl", "rollout", "rewards", "ppo"},
        "Proximal policy optimization: reinforcement learning with a critic that is trained with "
        "the "
        "policy. Advantages are GAE's, the KL to the reference is part of the reward. final/ is the "
@@ -304,45 +295,6 @@ int run_ppo(const Arguments& arguments) {
        "  temper ppo configs/ppo.yaml\n"
        "  temper ppo configs/ppo.yaml ppo.critic=runs/reward/final ppo.critic_warmup_steps=20\n"
        "  temper ppo configs/ppo.yaml adapter.method=lora ppo.share_base=true\n"},
-      arguments);
-}
-
-}  // namespace
-
-const std::vector<TrainingVerb>& training_verbs() {
-  static const std::vector<TrainingVerb> table{
-      {"sft", "supervised fine-tuning, of all weights or a LoRA adapter", &run_sft,
-       std::type_identity<train::SftConfig>()},
-      {"distill",
-       "knowledge distillation from a teacher model",
-       &run_distill,
-       std::type_identity<distill::DistillConfig>(),
-       {"rollout", "distill"}},
-      {"dpo",
-       "direct preference optimization: " + joined_names(preference::losses()),
-       &run_dpo,
-       std::type_identity<preference::PreferenceConfig>(),
-       {"preference"}},
-      {"orpo",
-       "odds ratio preference optimization, without a reference",
-       &run_orpo,
-       std::type_identity<preference::PreferenceConfig>(),
-       {"preference"}},
-      {"reward",
-       "a reward model trained on preference pairs",
-       &run_reward,
-       std::type_identity<preference::PreferenceConfig>(),
-       {"preference"}},
-      {"grpo",
-       "reinforcement learning: " + grpo_algorithms(),
-       &run_grpo,
-       std::type_identity<rl::RlConfig>(),
-       {"rl", "rollout", "rewards"}},
-      {"ppo",
-       "reinforcement learning with a critic (PPO)",
-       &run_ppo,
-       std::type_identity<rl::PpoConfig>(),
-       {"rl", "rollout", "rewards", "ppo"}},
   };
   return table;
 }

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -15,23 +14,29 @@
 
 namespace temper::cli {
 
-// The type of a verb's config, for std::visit.
-using ConfigType =
-    std::variant<std::type_identity<train::SftConfig>, std::type_identity<distill::DistillConfig>,
-                 std::type_identity<preference::PreferenceConfig>, std::type_identity<rl::RlConfig>,
-                 std::type_identity<rl::PpoConfig>>;
+// How a verb trains as its config says.
+template <class Config>
+struct RunOf {
+  using type = Config;
+  train::RunOutcome (*run)(Config& config, const train::RunHost& host);
+};
+using AnyRun =
+    std::variant<RunOf<train::SftConfig>, RunOf<distill::DistillConfig>,
+                 RunOf<preference::PreferenceConfig>, RunOf<rl::RlConfig>, RunOf<rl::PpoConfig>>;
 
 struct TrainingVerb {
   const char* name;
   std::string help;  // one line
-  Verb::Run run;
-  ConfigType config;
+  AnyRun config;     // for std::visit
   // The sections of its config that not every verb has.
-  std::vector<std::string> sections = {};
+  std::vector<std::string> sections;
+  std::string about;  // what `temper VERB --help` says above the keys
 };
 // The only list of them: help, `temper check`, completion and what a config file may hold follow
 // it.
 const std::vector<TrainingVerb>& training_verbs();
+// Runs `temper VERB arguments`. Gives the exit status.
+int run_training(const TrainingVerb& verb, const Arguments& arguments);
 // Null for a word that is no training verb.
 const TrainingVerb* find_training_verb(const std::string& name);
 

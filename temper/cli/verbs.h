@@ -1,6 +1,7 @@
 // The verbs of the program. Errors are thrown.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,13 +34,13 @@ struct ConfigKey {
 // A verb that takes flags (make), or one that parses its arguments itself (parse_and_run): a
 // training verb, which takes config files and keys, or one that takes words.
 struct Verb {
-  using Run = int (*)(const Arguments&);
+  using Run = std::function<int(const Arguments&)>;
   using Make = std::unique_ptr<Command> (*)();
   using Keys = std::vector<ConfigKey> (*)();
 
   Verb(const char* name_, Make make_, const char* help_) : name(name_), help(help_), make(make_) {}
   Verb(const char* name_, Run run_, std::string help_, Keys keys_ = nullptr)
-      : name(name_), help(std::move(help_)), parse_and_run(run_), keys(keys_) {}
+      : name(name_), help(std::move(help_)), parse_and_run(std::move(run_)), keys(keys_) {}
 
   // Gives the exit status.
   int run(const Arguments& arguments) const;
@@ -47,7 +48,7 @@ struct Verb {
   const char* name;
   std::string help;
   Make make = nullptr;
-  Run parse_and_run = nullptr;
+  Run parse_and_run;
   Keys keys = nullptr;
 };
 const std::vector<Verb>& verbs();

@@ -106,6 +106,12 @@ void DistillSection::fields(Fields& f) {
         "of the file's");
 }
 
+std::vector<std::string> DistillConfig::evaluated_metrics() const {
+  std::vector<std::string> metrics{"loss", "distill_loss", "task_loss", "supervised_tokens"};
+  if (!samples()) metrics.push_back("rows");
+  return with_groups(std::move(metrics), {"loss", "distill_loss", "task_loss"});
+}
+
 void DistillConfig::fields(Fields& f) {
   SftConfig::fields(f);
   f.add("distill", distill, "the teacher and the distillation loss");

@@ -58,6 +58,7 @@ struct DistillConfig : train::SftConfig {
   DistillSection distill;
   generate::RolloutSection rollout;  // sampling options of on_policy
   void fields(Fields& f) override;
+  std::vector<std::string> evaluated_metrics() const override;
   // Whether the student samples the rows that it trains on.
   bool samples() const;
   ops::CacheDtype cache_dtype() const override {

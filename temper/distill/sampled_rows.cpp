@@ -27,14 +27,6 @@ data::SftRow prompt_only(std::vector<int32_t> tokens) {
   return data::row_of(std::move(path));
 }
 
-// How evaluation rows are read: data.balance is of the rows that are trained.
-template <class Format>
-Format evaluation_format(Format format) {
-  format.ungrouped = true;
-  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
-  return format;
-}
-
 void append(data::SftRow& row, const std::vector<int32_t>& completion) {
   data::Segment& segment = row.segments.at(0);
   segment.tokens.insert(segment.tokens.end(), completion.begin(), completion.end());
@@ -70,7 +62,8 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
                                                       const train::Policy& policy,
                                                       bool evaluation) {
   data::SftFormat format = train::sft_format(config, policy);
-  if (evaluation) format = evaluation_format(std::move(format));
+  if (evaluation) format = train::evaluation_format(std::move(format));
+  if (!config.samples()) return data::sft_reader(format);
   return [format, read_row = data::sft_reader(format), prompts = data::prompt_reader(format),
           mixture = Mixture(config)](const data::RowOrder::Drawn& drawn,
                                      data::LoaderState& state) -> std::optional<data::SftRow> {
@@ -100,7 +93,7 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
       mixture_(config),
       memory_(config.train),
       student_(*policy.model, config, policy.tokenizer),
-      prompt_format_(evaluation_format(train::sft_format(config, policy))) {
+      prompt_format_(train::evaluation_format(train::sft_format(config, policy))) {
   if (teacher && mixture_.uses(Completer::kTeacher))
     teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
 }

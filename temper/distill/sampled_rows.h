@@ -41,7 +41,8 @@ class Mixture {
   RandomStream coins_;
 };
 
-// Reads prompts, without a supervised token, and rows whose completion is the file's as SFT does.
+// Reads prompts, without a supervised token, and rows whose completion is the file's as SFT does;
+// the latter alone where the config samples nothing.
 // `evaluation`: of rows that data.balance does not group unless they have its field.
 data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
                                                       const train::Policy& policy,

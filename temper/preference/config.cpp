@@ -51,6 +51,26 @@ void PreferenceConfig::fields(Fields& f) {
   f.add("preference", preference, "preference losses");
 }
 
+std::vector<std::string> PreferenceConfig::evaluated_metrics() const {
+  const std::vector<std::string> grouped{"loss", "reward_chosen", "reward_rejected", "margin",
+                                         "accuracy"};
+  std::vector<std::string> metrics = grouped;
+  metrics.push_back("rows");
+  if (!is_scalar()) metrics.insert(metrics.end(), {"logps/chosen", "logps/rejected"});
+  if (verb == "orpo") metrics.push_back("log_odds_ratio");
+  if (is_unpaired()) metrics.push_back("kl");
+  return with_groups(std::move(metrics), grouped);
+}
+
+bool PreferenceConfig::is_unpaired() const {
+  return verb == "dpo" && losses().find(preference.loss).unpaired;
+}
+
+bool PreferenceConfig::has_reference() const {
+  return verb == "dpo" && preference.reference != ReferenceKind::kNone &&
+         losses().find(preference.loss).reference;
+}
+
 void PreferenceConfig::complete() {
   RunConfig::complete();
   PreferenceSection& p = preference;

@@ -28,6 +28,14 @@ struct PreferenceSection {
 struct PreferenceConfig : train::RunConfig {
   PreferenceSection preference;
   void fields(Fields& f) override;
+  std::vector<std::string> evaluated_metrics() const override;
+
+  // What the verb makes of the section: a reward model, with a head on the last token;
+  bool is_scalar() const { return verb == "reward"; }
+  // a loss that takes completions without their opposites (kto);
+  bool is_unpaired() const;
+  // a loss that compares with a reference.
+  bool has_reference() const;
 
  protected:
   void complete() override;

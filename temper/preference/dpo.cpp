@@ -14,7 +14,7 @@ DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Grou
     : PairTask(config,
                format_of(config, roles.policy.tokenizer, roles.policy.chat,
                          roles.policy.model->vocab_size),
-               Targets::kCompletions, group, messages),
+               group, messages),
       model_(*roles.policy.model),
       loss_(losses().find(config.preference.loss, config.where("preference.loss"))),
       reference_(make_reference(config, roles, all_rows(), group, messages, role_ranks)),

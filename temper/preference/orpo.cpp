@@ -7,23 +7,14 @@
 #include "temper/train/ranks.h"
 
 namespace temper::preference {
-namespace {
-
-bool counts_prompt(const PreferenceConfig& config) {
-  return config.preference.train_on == PreferenceSection::TrainOn::kAll;
-}
-
-}  // namespace
-
 OrpoTask::OrpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                    train::Messages& messages)
     : PairTask(config,
                format_of(config, roles.policy.tokenizer, roles.policy.chat,
                          roles.policy.model->vocab_size),
-               counts_prompt(config) ? Targets::kWithChosenPrompt : Targets::kCompletions, group,
-               messages),
+               group, messages),
       model_(*roles.policy.model),
-      with_prompt_(counts_prompt(config)) {}
+      with_prompt_(targets_of(config) == Targets::kWithChosenPrompt) {}
 
 train::Loss OrpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass) {
   const double lambda = config_.preference.lambda;

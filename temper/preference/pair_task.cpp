@@ -21,11 +21,11 @@ namespace temper::preference {
 namespace {
 
 // Whether the verb's loss has a gradient where both sides are the same tokens.
-bool equal_sides_train(const PreferenceConfig& config, bool unpaired) {
+bool equal_sides_train(const PreferenceConfig& config) {
   const PreferenceSection& p = config.preference;
   if (config.verb == "orpo") return true;  // the likelihood of chosen
   if (config.verb == "reward") return p.center_rewards_coefficient > 0;
-  return unpaired && p.desirable_weight != p.undesirable_weight;
+  return config.is_unpaired() && p.desirable_weight != p.undesirable_weight;
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
   f.train_on =
       config.data.train_on == TrainOn::kAssistant ? TrainOn::kAssistant : TrainOn::kCompletion;
   f.conversation = config.data.conversation;
-  f.unpaired = config.verb == "dpo" && losses().find(config.preference.loss).unpaired;
-  f.equal_sides_train = equal_sides_train(config, f.unpaired);
+  f.unpaired = config.is_unpaired();
+  f.equal_sides_train = equal_sides_train(config);
   f.vocabulary = vocabulary;
   f.set_ends(directory, models::eos_ids(directory, models::HfConfig::load(directory)));
   return f;
@@ -85,27 +85,29 @@ void add_means(train::Loss& loss, const Batch& batch, const PassRewards& rewards
   train::add_group_means(loss.means, "loss", sum, rows, group_of);
 }
 
-namespace {
-
 // Completions that stand alone are compared with those of the batch's other rows.
-data::LoaderOptions loader_options_of(const PreferenceConfig& config,
-                                      const data::PreferenceFormat& format) {
+data::LoaderOptions pair_options(const PreferenceConfig& config) {
   data::LoaderOptions options = train::loader_options(config, config.train.batch_size);
-  if (format.unpaired) options.smallest_batch = kFewestUnpaired;
+  if (config.is_unpaired()) options.smallest_batch = kFewestUnpaired;
   return options;
 }
 
-}  // namespace
+Targets targets_of(const PreferenceConfig& config) {
+  if (config.is_scalar()) return Targets::kScores;
+  const bool prompt =
+      config.verb == "orpo" && config.preference.train_on == PreferenceSection::TrainOn::kAll;
+  return prompt ? Targets::kWithChosenPrompt : Targets::kCompletions;
+}
 
-PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
+PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format,
                    dist::Group& group, train::Messages& messages)
     : config_(config),
       messages_(messages),
       format_(std::move(format)),
-      targets_(targets),
+      targets_(targets_of(config)),
       group_(group),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options_of(config, format_), data::preference_reader(format_)),
+              pair_options(config), data::preference_reader(format_)),
       survey_(train::survey_rows<PreferenceRow>(loader_.order(), data::preference_reader(format_))),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
@@ -142,10 +144,8 @@ ReferenceRows PairTask::all_rows(bool groups) const {
   for (size_t s = 0; s < loader_.order().sources().size(); ++s)
     rows.sets.push_back(&loader_.order().rows_of(s));
   for (const auto& set : eval_rows_) rows.sets.push_back(set.get());
-  data::PreferenceFormat format = format_;
+  data::PreferenceFormat format = train::evaluation_format(format_);
   if (!groups) format.groups = nullptr;
-  format.ungrouped = true;  // data.balance is of the rows that are trained
-  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   rows.read = [format](const data::RowSet& set, int64_t row) {
     bool truncated = false;
     return data::read_preference_row(of_source(format, set), set.row(row), set.where(row),

@@ -34,8 +34,8 @@ struct Batch {
 class PairTask : public train::Task {
  public:
   // Reads the rows of data.eval; training rows are read as they are drawn.
-  PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
-           dist::Group& group, train::Messages& messages);
+  PairTask(const PreferenceConfig& config, data::PreferenceFormat format, dist::Group& group,
+           train::Messages& messages);
 
   int64_t planned_steps() const override;
   std::string work() const override;
@@ -86,6 +86,10 @@ class PairTask : public train::Task {
 data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
                                  std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary);
+
+// How the verb draws its rows, and what its loss reads of them.
+data::LoaderOptions pair_options(const PreferenceConfig& config);
+Targets targets_of(const PreferenceConfig& config);
 
 // The rewards of a pass's completions, and the rows that they are of.
 struct PassRewards {

@@ -63,8 +63,7 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
                                           train::Messages& messages,
                                           workers::RoleRanks* role_ranks) {
   const PreferenceSection& p = config.preference;
-  if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
-    return std::make_unique<NoReference>();
+  if (!config.has_reference()) return std::make_unique<NoReference>();
   const auto make = [c = &config, r = &roles] { return reference_model(*c, *r); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);

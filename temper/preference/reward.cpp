@@ -15,7 +15,7 @@ RewardTask::RewardTask(const PreferenceConfig& config, train::ScalarPolicy& poli
                        dist::Group& group, train::Messages& messages)
     : PairTask(config,
                format_of(config, policy.tokenizer, policy.chat, policy.model->config().vocab_size),
-               Targets::kScores, group, messages),
+               group, messages),
       model_(*policy.model) {}
 
 train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pass) {

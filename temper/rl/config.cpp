@@ -111,6 +111,15 @@ generate::GenerationOptions RlRolloutSection::options(int64_t seed) const {
   return options;
 }
 
+std::vector<std::string> RlConfig::evaluated_metrics() const {
+  std::vector<std::string> metrics{"reward_mean", "completion_length_mean", "truncated_fraction",
+                                   "rows"};
+  for (const rewards::RewardSection& reward : rewards)
+    metrics.push_back("rewards/" + reward.label());
+  if (environment.any()) metrics.push_back("turns_mean");
+  return with_groups(std::move(metrics), {"reward"});
+}
+
 void RlConfig::fields(Fields& f) {
   RunConfig::fields(f);
   f.add("rl", rl, "the algorithm, and how rollout batches become updates");

@@ -81,6 +81,7 @@ struct RlConfig : train::RunConfig {
   void fields(Fields& f) override;
   void prepare() override;
   bool has_dropout() const override { return false; }
+  std::vector<std::string> evaluated_metrics() const override;
   RolloutLimits rollout_limits() const;
   ops::CacheDtype cache_dtype() const override { return rollout.cache_dtype; }
 

@@ -6,6 +6,8 @@
 #include "temper/metrics/sink.h"
 #include "temper/models/device.h"
 #include "temper/text/chat/template_date.h"
+#include "temper/train/evaluation.h"
+#include "temper/train/group_means.h"
 #include "temper/train/optimizers/update_rule.h"
 #include "temper/train/run/memory_limit.h"
 
@@ -131,6 +133,17 @@ void erase_key(YamlNode& map, std::string_view dotted) {
 
 }  // namespace
 
+std::vector<std::string> RunConfig::evaluated_metrics() const {
+  return with_groups({"loss", "supervised_tokens", "rows"}, {"loss"});
+}
+
+std::vector<std::string> RunConfig::with_groups(std::vector<std::string> metrics,
+                                                const std::vector<std::string>& grouped) const {
+  if (data.balance.groups())
+    for (const std::string& metric : grouped) metrics.push_back(group_metric(metric, "*"));
+  return metrics;
+}
+
 // Drops the values that an earlier run's config.yaml recorded as defaults of its algorithm or
 // optimizer, so that those that this run chooses set their own.
 void RunConfig::prepare() {
@@ -238,6 +251,42 @@ void validate_adapter(const RunConfig& c) {
 
 constexpr int64_t kMostRows = 1'000'000;  // most rows of a step: they are in memory together
 
+bool has_evaluation(const RunConfig& c) {
+  return !c.data.eval.empty() || c.data.validation_fraction > 0;
+}
+constexpr const char* kNothingToEvaluate =
+    "there is neither data.eval nor data.validation_fraction to evaluate on";
+
+// The names that rows of metrics have of an evaluation (evaluation.h).
+std::vector<std::string> evaluated_names(const RunConfig& c) {
+  std::vector<std::string> names, sets = set_names(data::evaluation_sources(c.data, 0));
+  if (sets.size() < 2) sets.clear();
+  for (const std::string& metric : c.evaluated_metrics()) {
+    names.push_back("eval/" + metric);
+    for (const std::string& set : sets) names.push_back(str("eval/", set, "/", metric));
+  }
+  return names;
+}
+
+// A metric that ends the run or chooses its weights.
+void check_evaluated(const RunConfig& c, const char* key,
+                     const std::optional<std::string>& metric) {
+  if (!metric) return;
+  c.require(has_evaluation(c), key, kNothingToEvaluate);
+  const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
+  c.require(metric->starts_with("eval/"), key, "found ", *metric,
+            ", expected an evaluation metric, such as eval/", meant);
+  const std::vector<std::string> names = evaluated_names(c);
+  const auto is_it = [&](const std::string& name) {
+    return name.ends_with('*') ? metric->starts_with(name.substr(0, name.size() - 1))
+                               : *metric == name;
+  };
+  if (std::any_of(names.begin(), names.end(), is_it)) return;
+  const std::string near = nearest(*metric, names);
+  c.require(false, key, "found ", *metric, ", which no evaluation of this run has",
+            near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 void validate_train(const RunConfig& c) {
   const TrainSection& t = c.train;
   c.require(!t.max_steps || !t.epochs, "train.epochs",
@@ -247,21 +296,9 @@ void validate_train(const RunConfig& c) {
   memory_limit(c);
   c.require(t.batch_size <= kMostRows, "train.batch_size", "found ", t.batch_size,
             ", expected at most ", kMostRows, " rows a step");
-  const bool evaluates = !c.data.eval.empty() || c.data.validation_fraction > 0;
-  c.require(t.eval_every == 0 || evaluates, "train.eval_every",
-            "there is neither data.eval nor data.validation_fraction to evaluate on");
-  c.require(!t.early_stopping.metric || evaluates, "train.early_stopping.metric",
-            "there is neither data.eval nor data.validation_fraction to evaluate on");
-  c.require(!t.keep_best.metric || evaluates, "train.keep_best.metric",
-            "there is neither data.eval nor data.validation_fraction to evaluate on");
-  const auto check_metric = [&](const char* key, const std::optional<std::string>& metric) {
-    if (!metric || metric->starts_with("eval/")) return;
-    const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
-    c.require(false, key, "found ", *metric, ", expected an evaluation metric, such as eval/",
-              meant);
-  };
-  check_metric("train.early_stopping.metric", t.early_stopping.metric);
-  check_metric("train.keep_best.metric", t.keep_best.metric);
+  c.require(t.eval_every == 0 || has_evaluation(c), "train.eval_every", kNothingToEvaluate);
+  check_evaluated(c, "train.early_stopping.metric", t.early_stopping.metric);
+  check_evaluated(c, "train.keep_best.metric", t.keep_best.metric);
   std::string with_momentum;
   for (const auto& kind : optimizers().list())
     if (kind.value.momentum) with_momentum += (with_momentum.empty() ? "" : ", ") + kind.name;

@@ -151,6 +151,9 @@ struct RunConfig {
   // Whether training passes drop activations of adapters; a verb that must compute what its sampler
   // computed does not.
   virtual bool has_dropout() const { return true; }
+  // The metrics of the verb's evaluations, without eval/ and the set's name; one that ends in *
+  // stands for all that begin so.
+  virtual std::vector<std::string> evaluated_metrics() const;
   // What the policy and its reference round keys and values to, as its sampler does.
   virtual ops::CacheDtype cache_dtype() const { return ops::CacheDtype::kFloat32; }
   // The ranks that train, of `ranks` ranks. Throws ConfigError where `roles` and `mesh` do not fit
@@ -162,6 +165,9 @@ struct RunConfig {
   std::vector<std::string> warnings;  // printed when the run begins
 
  protected:
+  // The metrics, and those of `grouped` by group where data.balance makes groups.
+  std::vector<std::string> with_groups(std::vector<std::string> metrics,
+                                       const std::vector<std::string>& grouped) const;
   // Sets what follows from other keys where the user left it open.
   virtual void complete();
   // Keys without a default that this verb needs and nobody wrote.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/data/read/row_set.h"
+#include "temper/data/rows/text_format.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 #include "temper/train/loss.h"
@@ -21,6 +22,15 @@ namespace temper::train {
 // the row is, and DataError where none is.
 void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
                 const std::function<bool(const data::RowSet& set, int64_t row)>& read);
+
+// How evaluation rows are read: data.balance is of the rows that are trained, and a row that is too
+// long is cut where training refuses it.
+template <class Format>
+Format evaluation_format(Format format) {
+  format.ungrouped = true;
+  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
+  return format;
+}
 
 class EvaluationSums {
  public:

@@ -4,10 +4,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
-#include "temper/metrics/metric_info.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/roles.h"
 #include "temper/train/run/run_directory.h"
@@ -155,21 +153,6 @@ class Profile : public Hook {
 };
 
 }  // namespace
-
-void check_evaluated(const TrainSection& section, const std::vector<MetricInfo>& metrics) {
-  const auto check_metric = [&](const char* key, const std::optional<std::string>& metric) {
-    if (!metric || find_evaluated_metric(metrics, *metric) || metric->ends_with("/rows") ||
-        metric->ends_with("/supervised_tokens"))
-      return;
-    std::vector<std::string> known;
-    for (const MetricInfo& info : metrics) known.push_back("eval/" + info.name);
-    const std::string near = nearest(*metric, known);
-    throw ConfigError(str(key, ": found ", *metric, ", which no evaluation of this run has",
-                          near.empty() ? "" : "; did you mean " + near + "?"));
-  };
-  check_metric("train.early_stopping.metric", section.early_stopping.metric);
-  check_metric("train.keep_best.metric", section.keep_best.metric);
-}
 
 std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section) {
   return std::make_unique<EarlyStopping>(section);

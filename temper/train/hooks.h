@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/metrics/metric_info.h"
 #include "temper/metrics/row.h"
 #include "temper/train/config.h"
 
@@ -40,10 +39,6 @@ class Hook {
 // Whether larger values of a metric are better: `goal`, or by its name where that is auto (losses,
 // perplexities and times are better small).
 bool larger_is_better(Goal goal, const std::string& metric);
-
-// Throws ConfigError where train.early_stopping or train.keep_best name a metric that no evaluation
-// of a run has whose metrics these are.
-void check_evaluated(const TrainSection& section, const std::vector<MetricInfo>& metrics);
 
 // Ends the run when a metric of the evaluation has not improved for some evaluations.
 std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section);

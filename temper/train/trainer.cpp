@@ -213,7 +213,6 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
   if (routers_)
     for (MetricInfo& info : RouterStep::metrics()) infos.push_back(std::move(info));
-  if (!task_.metrics().empty()) check_evaluated(section_, infos);
   directory.open_metrics(steps_, std::move(infos));
   if (directory.complete_without_checkpoint(steps_)) {
     directory.say_complete();

@@ -55,6 +55,15 @@ assert rows["rows"] == 32 and rows["untrained"] == 4 and rows["tokens"] == sum(2
 assert sum(r["plan"]["parts"].values()) == r["plan"]["peak_bytes"] > 50e6, r["plan"]' || fail "numbers: $(cat good.json)"
 [ ! -e out ] || fail "check made output_dir"
 
+# A metric that no evaluation of the verb has is refused as the run refuses it.
+for run in "sft data.train=rows.jsonl data.eval=rows.jsonl train.keep_best.metric=eval/lss" \
+  "dpo data.train=pairs.jsonl data.eval=pairs.jsonl train.keep_best.metric=eval/kl" \
+  "grpo data.train=prompts.jsonl data.eval=prompts.jsonl rewards=[exact] train.early_stopping.metric=eval/loss"; do
+  "$temper" check $run model.path=model output_dir=metric > /dev/null 2> of_check; checked=$?
+  "$temper" $run model.path=model output_dir=metric > /dev/null 2> of_run
+  [ $? = 2 ] && [ $checked = 2 ] && cmp -s of_check of_run && grep -q 'which no evaluation of this run has' of_run || fail "$run: $(cat of_check of_run)"
+done
+
 # Dropout of a config is not applied, and both check and the run say so.
 cp -r model wet
 python3 - <<'P'

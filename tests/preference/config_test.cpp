@@ -51,6 +51,19 @@ TEST_CASE("what does not fit together is said by its key") {
   says(error_of("reward", {"data.train_on=all"}), "completions are compared");
 }
 
+TEST_CASE("a metric that chooses the weights is one that the loss's evaluations have") {
+  const auto has = [](const char* verb, const std::string& metric, const std::string& loss) {
+    return error_of(verb, {"data.eval=pairs.jsonl", "train.keep_best.metric=eval/" + metric,
+                           "preference.loss=" + loss}) == "no error";
+  };
+  for (const char* verb : {"dpo", "orpo", "reward"}) CHECK(has(verb, "accuracy", "sigmoid"));
+  CHECK(has("dpo", "kl", "kto"));
+  CHECK_FALSE(has("dpo", "kl", "sigmoid"));
+  CHECK(has("orpo", "log_odds_ratio", "sigmoid"));
+  CHECK_FALSE(has("dpo", "log_odds_ratio", "sigmoid"));
+  CHECK_FALSE(has("reward", "logps/chosen", "sigmoid"));
+}
+
 TEST_CASE("losses at a difference of 0 and beyond float32's exponents") {
   preference::PreferenceSection s;
   const auto at = [&](const char* loss, double chosen, double rejected) {

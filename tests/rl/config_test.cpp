@@ -352,6 +352,20 @@ TEST_CASE("sampling options that the servers cannot obey are refused") {
   CHECK(load_error({"rollout.no_repeat_ngram=3", "rollout.presence_penalty=5"}) == "no error");
 }
 
+TEST_CASE("a metric that ends the run is one that evaluations of prompts have") {
+  const auto error = [](const std::string& metric, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"data.eval=rows.jsonl", "train.early_stopping.metric=" + metric});
+    return load_error(more);
+  };
+  for (const char* metric :
+       {"eval/reward_mean", "eval/rewards/gsm8k", "eval/completion_length_mean"})
+    CHECK(error(metric) == "no error");
+  for (const char* metric : {"eval/loss", "eval/kl", "eval/rewards/gsm", "eval/turns_mean"})
+    CHECK(error(metric).find("which no evaluation of this run has") != std::string::npos);
+  CHECK(error("eval/turns_mean", {"environment.name=grid_world"}) == "no error");
+  CHECK(error("eval/group_reward/easy").find("no evaluation") != std::string::npos);
+}
+
 TEST_CASE("files that constrain what is sampled are a run's inputs") {
   const char* source = std::getenv("TEMPER_SOURCE_DIR");
   const std::string file = str(source ? source : ".", "/README.md");

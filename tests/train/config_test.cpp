@@ -63,17 +63,19 @@ TEST_CASE("metrics that choose the weights or end the run are those of evaluatio
                          ConfigError);
     CHECK_NOTHROW(load({"data.eval=c", set + "eval/loss"}));
   }
-  const std::vector<MetricInfo> metrics{{"loss"}, {"rewards/*"}};
-  train::TrainSection section;
-  section.keep_best.metric = "eval/lss";
-  CHECK_THROWS_WITH_AS(train::check_evaluated(section, metrics),
+  const std::string best = "train.keep_best.metric=";
+  CHECK_THROWS_WITH_AS(load({"data.eval=c", best + "eval/lss"}),
                        doctest::Contains("train.keep_best.metric: found eval/lss, which no "
                                          "evaluation of this run has; did you mean eval/loss?"),
                        ConfigError);
-  for (const char* metric : {"eval/loss", "eval/test/loss", "eval/rewards/exact"}) {
-    section.keep_best.metric = metric;
-    CHECK_NOTHROW(train::check_evaluated(section, metrics));
-  }
+  // Of one set there is no metric of its own, and the learning rate is of training alone.
+  for (const char* metric : {"eval/c/loss", "eval/learning_rate", "eval/group_loss/x"})
+    CHECK_THROWS_AS(load({"data.eval=c", best + metric}), ConfigError);
+  const std::string two = "data.eval=[{path: a.jsonl}, {path: b.jsonl, name: bee}]";
+  for (const char* metric : {"eval/loss", "eval/a/loss", "eval/bee/loss", "eval/bee/rows"})
+    CHECK_NOTHROW(load({two, best + metric}));
+  CHECK_THROWS_WITH_AS(load({two, best + "eval/be/loss"}),
+                       doctest::Contains("did you mean eval/bee/loss?"), ConfigError);
 }
 
 TEST_CASE("a resolved config loads to the same config") {

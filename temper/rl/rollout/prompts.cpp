@@ -17,14 +17,6 @@ namespace {
 
 constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
 
-// Under dynamic sampling batches draw more prompts than a pass over them has: the run ends by its
-// planned steps, and the prompts repeat.
-data::LoaderOptions loader_options(const RlConfig& config) {
-  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
-  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
-  return options;
-}
-
 // Whether the key-value cache holds a prompt with a completion, where this process samples.
 class CacheCheck {
  public:
@@ -60,6 +52,12 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   return f;
 }
 
+data::LoaderOptions prompt_options(const RlConfig& config) {
+  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
+  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
+  return options;
+}
+
 void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
                            int64_t max_new_tokens, train::Messages& messages) {
   const auto is_beyond = [&](const Prompt& prompt) {
@@ -79,7 +77,7 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
                  const rewards::RewardSet& rewards)
     : config_(config),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options(config), data::prompt_reader(prompt_format(config, policy))),
+              prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
       difficulty_(config.rl.difficulty, static_cast<uint64_t>(config.seed)) {
   data::PromptFormat format = prompt_format(config, policy);
   const CacheCheck check_cache(config, policy);

@@ -23,6 +23,9 @@ struct Prompt {
 
 // The way in which prompts are read from rows.
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy);
+// The order in which they are drawn. Under dynamic sampling batches draw more prompts than a pass
+// over them has: the run ends by its planned steps, and the prompts repeat.
+data::LoaderOptions prompt_options(const RlConfig& config);
 
 // Warns, once a run, of prompts that may go on beyond the positions that the model was made for.
 // positions: max_position_embeddings; 0: not known.

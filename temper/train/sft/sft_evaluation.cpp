@@ -22,11 +22,9 @@ PackUnit unit_of(const data::SftRow& row) {
 
 SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group)
     : config_(config),
-      format_(std::move(format)),
+      format_(evaluation_format(std::move(format))),
       group_(group),
       sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
-  if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
-  format_.ungrouped = true;  // data.balance is of the rows that are trained
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }
