@@ -16,6 +16,7 @@
 #include "temper/cli/parts/completion_words.h"
 #include "temper/cli/parts/full_device.h"
 #include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/ops/simd.h"
@@ -215,6 +216,7 @@ int run_verb(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   const PrintedText printed;
+  use_key_synonyms(key_synonyms());
   return flush_standard_output(printed, arguments, run_verb(arguments));
 }
 

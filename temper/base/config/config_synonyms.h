@@ -6,7 +6,7 @@
 
 namespace temper {
 
-// A key of TRL, transformers, PEFT, axolotl, torchtune, Tunix or verl and what it is here.
+// A key of another program and what it is here.
 struct KeySynonym {
   // The last part of the other program's key, or its last two where the last one alone may mean
   // several things: "lr" for torchtune's optimizer.lr, "rollout.n" for verl. Lower case.
@@ -18,10 +18,11 @@ struct KeySynonym {
   std::string_view off = {};
 };
 
+// The synonyms that hints name from now on, sorted by name; they outlive all reading. Who knows the
+// whole config gives them before it reads one: fields know no key but their own.
+void use_key_synonyms(std::span<const KeySynonym> sorted);
+
 // The synonym of a key's last part, whatever its case and its dashes; nullptr where it is unknown.
 const KeySynonym* find_key_synonym(std::string_view name);
-
-// All of them, sorted by name.
-std::span<const KeySynonym> key_synonyms();
 
 }  // namespace temper

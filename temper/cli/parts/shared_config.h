@@ -1,15 +1,19 @@
-// A config file may serve several training verbs: each passes over the sections that only others
-// have.
+// What training verbs' configs share with others: a config file may serve several verbs, of which
+// each passes over the sections that only others have, and may be written as for another trainer.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "temper/base/config/config_synonyms.h"
 #include "temper/base/config/yaml.h"
 #include "temper/cli/parts/options.h"
 #include "temper/train/config.h"
 
 namespace temper::cli {
+
+// The keys of other trainers and what they are here, sorted by name: for use_key_synonyms().
+std::span<const KeySynonym> key_synonyms();
 
 // The sections of other training verbs that `verb` has not.
 std::vector<std::string> other_sections(const std::string& verb);
