@@ -12,9 +12,6 @@
 
 namespace temper::nn {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 class GatherGuard {
  public:
@@ -37,78 +34,52 @@ struct UnitCall {
   UnitFunction forward;
   ShardUnit* unit = nullptr;
   bool recompute = false;
-  size_t num_inputs = 0;
   std::vector<Parameter*> trainable;
+  Tensors given = {};  // the inputs, where it is computed again
   // What forward read and gave, with the graph between them; empty where it is computed again.
   Tensors inputs = {}, outputs = {};
 
   // Runs forward with a graph of its own, which begins at the inputs and at the parameters.
-  void record(const Tensors& given) {
+  void record(const Tensors& from) {
     const at::AutoGradMode with_gradients(true);
     inputs.clear();
-    for (const at::Tensor& x : given)
-      inputs.push_back(x.detach().requires_grad_(x.requires_grad()));
+    for (const at::Tensor& x : from) inputs.push_back(x.detach().requires_grad_(x.requires_grad()));
     outputs = forward(inputs);
   }
 };
 
-// The trainable parameters, or what is kept of them here, are inputs beside x: a function none of
-// whose inputs asks for a gradient would make a constant, and a first block under an adapter, whose
-// x comes from a frozen embedding, would silently not train.
-struct RunUnit : Function<RunUnit> {
-  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<UnitCall>& call,
-                               at::TensorList tensors) {
-    const TransientPanels no_kept_panels;
-    const GatherGuard whole(call->unit);
-    const Tensors given(tensors.begin(), tensors.begin() + static_cast<int64_t>(call->num_inputs));
-    ops::keep(ctx, call);
-    ctx->set_materialize_grads(false);
-    if (call->recompute) {
-      ctx->save_for_backward(given);
-      return call->forward(given);
-    }
-    call->record(given);
-    variable_list out;
-    for (const at::Tensor& y : call->outputs) out.push_back(y.detach());
-    return out;
+Tensors unit_gradients(UnitCall& call, const ops::Gradients& d) {
+  GatherGuard whole(call.unit);
+  if (call.recompute) {
+    Tensors from;
+    for (size_t i = 0; i < call.given.size(); ++i)
+      from.push_back(call.given[i].detach().requires_grad_(d.wanted(i)));
+    call.record(from);
   }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    UnitCall& call = *ops::kept<std::shared_ptr<UnitCall>>(ctx);
-    GatherGuard whole(call.unit);
-    if (call.recompute) {
-      Tensors given = ctx->get_saved_variables();
-      for (size_t i = 0; i < given.size(); ++i)
-        given[i] = given[i].detach().requires_grad_(ctx->needs_input_grad(i));
-      call.record(given);
-    }
-    variable_list from, dfrom, wanted;
-    for (size_t i = 0; i < douts.size(); ++i) {
-      if (!douts[i].defined() || !call.outputs[i].requires_grad()) continue;
-      from.push_back(call.outputs[i]);
-      dfrom.push_back(douts[i]);
-    }
-    for (const at::Tensor& x : call.inputs)
-      if (x.requires_grad()) wanted.push_back(x);
-    for (const Parameter* parameter : call.trainable) wanted.push_back(parameter->value());
-    variable_list found(wanted.size());
-    if (!from.empty())
-      found = torch::autograd::grad(from, wanted, dfrom, std::nullopt, false, true);
-    variable_list grads{at::Tensor()};  // the call's
-    size_t next = 0;
-    for (const at::Tensor& x : call.inputs)
-      grads.push_back(x.requires_grad() ? found[next++] : at::Tensor());
-    call.inputs.clear();
-    call.outputs.clear();
-    whole.end();
-    std::vector<std::pair<Parameter*, at::Tensor>> of_parameters;
-    for (Parameter* parameter : call.trainable)
-      of_parameters.emplace_back(parameter, found[next++]);
-    if (call.unit && !of_parameters.empty()) call.unit->reduce(of_parameters);
-    for (auto& [parameter, gradient] : of_parameters) grads.push_back(std::move(gradient));
-    return grads;
+  Tensors from, dfrom, wanted;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!d[i].defined() || !call.outputs[i].requires_grad()) continue;
+    from.push_back(call.outputs[i]);
+    dfrom.push_back(d[i]);
   }
-};
+  for (const at::Tensor& x : call.inputs)
+    if (x.requires_grad()) wanted.push_back(x);
+  for (const Parameter* parameter : call.trainable) wanted.push_back(parameter->value());
+  Tensors found(wanted.size());
+  if (!from.empty()) found = torch::autograd::grad(from, wanted, dfrom, std::nullopt, false, true);
+  Tensors grads;
+  size_t next = 0;
+  for (const at::Tensor& x : call.inputs)
+    grads.push_back(x.requires_grad() ? found[next++] : at::Tensor());
+  call.inputs.clear();
+  call.outputs.clear();
+  whole.end();
+  std::vector<std::pair<Parameter*, at::Tensor>> of_parameters;
+  for (Parameter* parameter : call.trainable) of_parameters.emplace_back(parameter, found[next++]);
+  if (call.unit && !of_parameters.empty()) call.unit->reduce(of_parameters);
+  for (auto& [parameter, gradient] : of_parameters) grads.push_back(std::move(gradient));
+  return grads;
+}
 
 // What the module trains under the adapters: copies of adapters are not listed by it.
 std::vector<Parameter*> trainable_parameters(Module& module, const std::vector<int>& adapters) {
@@ -152,15 +123,27 @@ Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& 
     const GatherGuard whole(unit);
     return forward(inputs);
   }
-  auto call =
-      std::make_shared<UnitCall>(UnitCall{.forward = forward,
-                                          .unit = unit,
-                                          .recompute = recompute,
-                                          .num_inputs = inputs.size(),
-                                          .trainable = trainable_parameters(module, adapters)});
-  variable_list tensors = inputs;
-  for (const Parameter* parameter : call->trainable) tensors.push_back(parameter->trained());
-  return RunUnit::apply(call, at::TensorList(tensors));
+  const auto call = std::make_shared<UnitCall>(
+      UnitCall{forward, unit, recompute, trainable_parameters(module, adapters)});
+  // The trainable parameters, or what is kept of them here, are inputs beside the others: a
+  // function none of whose inputs asks for a gradient would make a constant, and a first block
+  // under an adapter, whose input comes from a frozen embedding, would silently not train.
+  Tensors all = inputs;
+  for (const Parameter* parameter : call->trainable) all.push_back(parameter->trained());
+  ops::Recording recording(all);
+  const TransientPanels no_kept_panels;
+  const GatherGuard whole(unit);
+  Tensors outputs;
+  if (recompute) {
+    recording.reads(inputs);
+    call->given = inputs;
+    outputs = forward(inputs);
+  } else {
+    call->record(inputs);
+    for (const at::Tensor& y : call->outputs) outputs.push_back(y.detach());
+  }
+  return recording.outputs(outputs,
+                           [call](const ops::Gradients& d) { return unit_gradients(*call, d); });
 }
 
 at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,

@@ -1,6 +1,7 @@
 // Sums of scaled tensors, of all rows or of some.
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
+
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
@@ -9,45 +10,8 @@
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
-struct AddScaledFunction : Function<AddScaledFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
-                            double scale) {
-    ctx->saved_data["scale"] = scale;
-    return backend_of(a).add_scaled(a, b, scale);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const double scale = ctx->saved_data["scale"].toDouble();
-    return {douts[0], scale == 1.0 ? douts[0] : douts[0] * scale, at::Tensor()};
-  }
-};
-
-// Tensors: a, then each term's b.
-struct AddScaledRowsFunction : Function<AddScaledRowsFunction> {
-  // Of the terms, without their tensors.
-  static at::Tensor forward(AutogradContext* ctx, std::vector<RowsTerm> terms,
-                            at::TensorList tensors) {
-    const at::Tensor& a = tensors[0];
-    at::Tensor y = a.clone();
-    for (size_t i = 0; i < terms.size(); ++i)
-      terms[i].rows.of(y).copy_(
-          backend_of(a).add_scaled(terms[i].rows.of(a), tensors[i + 1], terms[i].scale));
-    keep(ctx, std::move(terms));
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const at::Tensor dy = douts[0].contiguous();
-    variable_list grads{at::Tensor(), dy};
-    for (const RowsTerm& term : kept<std::vector<RowsTerm>>(ctx)) {
-      const at::Tensor db = term.rows.of(dy);
-      grads.push_back(term.scale == 1.0 ? db : db * term.scale);
-    }
-    return grads;
-  }
-};
+at::Tensor times(const at::Tensor& x, double scale) { return scale == 1.0 ? x : x * scale; }
 
 }  // namespace
 
@@ -59,22 +23,32 @@ void RowRange::check_of(int64_t count) const {
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {
   check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(),
         " and ", b.sizes());
-  if (!at::GradMode::is_enabled()) return backend_of(a).add_scaled(a, b, scale);
-  return AddScaledFunction::apply(a, b, scale);
+  Recording call({a, b});
+  return call.output(backend_of(a).add_scaled(a, b, scale),
+                     [scale](const Gradients& d) -> Tensors { return {d[0], times(d[0], scale)}; });
 }
 
 at::Tensor add_scaled_rows(const at::Tensor& a, const std::vector<RowsTerm>& terms) {
   if (terms.empty()) return a;
-  variable_list tensors{a};
-  std::vector<RowsTerm> what = terms;
-  for (RowsTerm& term : what) {
+  Tensors inputs{a};
+  for (const RowsTerm& term : terms) {
     term.rows.check_of(a.size(0));
     check(term.rows.of(a).sizes() == term.b.sizes() && a.is_contiguous() && term.b.is_contiguous(),
           "add to rows: shapes ", term.rows.of(a).sizes(), " and ", term.b.sizes());
-    tensors.push_back(term.b);
-    term.b.reset();
+    inputs.push_back(term.b);
   }
-  return AddScaledRowsFunction::apply(std::move(what), at::TensorList(tensors));
+  Recording call(std::move(inputs));
+  const at::Tensor y = a.clone();
+  std::vector<std::pair<RowRange, double>> scales;
+  for (const auto& [b, rows, scale] : terms) {
+    rows.of(y).copy_(backend_of(a).add_scaled(rows.of(a), b, scale));
+    scales.emplace_back(rows, scale);
+  }
+  return call.output(y, [scales](const Gradients& d) {
+    Tensors grads{d[0]};
+    for (const auto& [rows, scale] : scales) grads.push_back(times(rows.of(d[0]), scale));
+    return grads;
+  });
 }
 
 }  // namespace temper::ops

@@ -1,19 +1,16 @@
 #include "temper/ops/pointwise.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "temper/base/exact_math.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 constexpr int64_t kFew = 2048;  // elements that are no work for several threads
 
@@ -32,54 +29,13 @@ at::Tensor map(const at::Tensor& x, double (*function)(double)) {
   return y;
 }
 
-// Each: the function, and the gradient of x from those of y, where x and y are known.
-struct Exp {
-  static at::Tensor value(const at::Tensor& x) { return map(x, &exact::exp); }
-  static at::Tensor gradient(const at::Tensor& dy, const at::Tensor&, const at::Tensor& y) {
-    return dy * y;
-  }
-};
-struct Expm1 {
-  static at::Tensor value(const at::Tensor& x) { return map(x, &exact::expm1); }
-  static at::Tensor gradient(const at::Tensor& dy, const at::Tensor&, const at::Tensor& y) {
-    return dy * (y + 1);
-  }
-};
-struct Log {
-  static at::Tensor value(const at::Tensor& x) { return map(x, &exact::log); }
-  static at::Tensor gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor&) {
-    return dy / x;
-  }
-};
-struct Sigmoid {
-  static at::Tensor value(const at::Tensor& x) { return map(x, &exact::sigmoid); }
-  static at::Tensor gradient(const at::Tensor& dy, const at::Tensor&, const at::Tensor& y) {
-    return dy * (1 - y) * y;
-  }
-};
-struct LogSigmoid {
-  static at::Tensor value(const at::Tensor& x) { return map(x, &exact::log_sigmoid); }
-  static at::Tensor gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor&) {
-    return dy * map(-x, &exact::sigmoid);
-  }
-};
-
-template <class F>
-struct Pointwise : Function<Pointwise<F>> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
-    at::Tensor y = F::value(x);
-    ctx->save_for_backward({x, y});
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    return {F::gradient(douts[0], saved[0], saved[1])};
-  }
-};
-
-template <class F>
-at::Tensor apply(const at::Tensor& x) {
-  return at::GradMode::is_enabled() ? Pointwise<F>::apply(x) : F::value(x);
+// y = function(x), with gradient(dy, x, y) as that of x.
+template <class Gradient>
+at::Tensor pointwise(const at::Tensor& x, double (*function)(double), Gradient gradient) {
+  Recording call({x});
+  const at::Tensor y = map(x, function);
+  call.reads({x, y});
+  return call.output(y, [=](const Gradients& d) -> Tensors { return {gradient(d[0], x, y)}; });
 }
 
 // The backend aten computes with LibTorch's operators on every device: the same bits on each.
@@ -87,14 +43,26 @@ bool is_native(const at::Tensor& x) { return backend_of(x).batch_invariant(); }
 
 }  // namespace
 
-at::Tensor exp(const at::Tensor& x) { return is_native(x) ? apply<Exp>(x) : at::exp(x); }
-at::Tensor expm1(const at::Tensor& x) { return is_native(x) ? apply<Expm1>(x) : at::expm1(x); }
-at::Tensor log(const at::Tensor& x) { return is_native(x) ? apply<Log>(x) : at::log(x); }
+at::Tensor exp(const at::Tensor& x) {
+  if (!is_native(x)) return at::exp(x);
+  return pointwise(x, &exact::exp, [](auto& dy, auto&, auto& y) { return dy * y; });
+}
+at::Tensor expm1(const at::Tensor& x) {
+  if (!is_native(x)) return at::expm1(x);
+  return pointwise(x, &exact::expm1, [](auto& dy, auto&, auto& y) { return dy * (y + 1); });
+}
+at::Tensor log(const at::Tensor& x) {
+  if (!is_native(x)) return at::log(x);
+  return pointwise(x, &exact::log, [](auto& dy, auto& in, auto&) { return dy / in; });
+}
 at::Tensor sigmoid(const at::Tensor& x) {
-  return is_native(x) ? apply<Sigmoid>(x) : at::sigmoid(x);
+  if (!is_native(x)) return at::sigmoid(x);
+  return pointwise(x, &exact::sigmoid, [](auto& dy, auto&, auto& y) { return dy * (1 - y) * y; });
 }
 at::Tensor log_sigmoid(const at::Tensor& x) {
-  return is_native(x) ? apply<LogSigmoid>(x) : at::log_sigmoid(x);
+  if (!is_native(x)) return at::log_sigmoid(x);
+  return pointwise(x, &exact::log_sigmoid,
+                   [](auto& dy, auto& in, auto&) { return dy * map(-in, &exact::sigmoid); });
 }
 
 at::Tensor sum_of_rows(const at::Tensor& x) {

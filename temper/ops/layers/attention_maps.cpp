@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 constexpr int64_t kTileNumbers = int64_t{1} << 22;  // of all heads' maps of one tile
 
@@ -46,12 +44,6 @@ HeadVectors vectors(const AttentionInputs& in, const Forest& forest) {
   return backend_of(in.q).head_vectors(in.spec, in.rotary, forest, in.q, in.k);
 }
 
-struct MapsKept {
-  AttentionInputs student, teacher;  // of the student without tensors that train
-  std::shared_ptr<const Forest> forest;
-  int64_t heads() const { return student.spec.num_heads + teacher.spec.num_heads; }
-};
-
 // How the maps of a tile are compared: a of the student, b of the teacher, which is used up.
 struct Cosine {
   static at::Tensor compare(const Backend& backend, const MapTile& t, const at::Tensor& a,
@@ -83,78 +75,49 @@ void add_gradient_of_sinks(const at::Tensor& probability, const at::Tensor& dp,
   dsinks.sub_(sum_in_rows((1 - sum_in_rows(probability)) * sum_in_rows(probability * dp)));
 }
 
+// Gradients of student's q, k, norms and sinks, and of map, from those of each token's number.
 template <class Comparison>
-struct MapsFunction : Function<MapsFunction<Comparison>> {
-  using Optional = std::optional<at::Tensor>;
-  static AttentionInputs with(AttentionInputs inputs, const at::Tensor& q, const at::Tensor& k,
-                              const at::Tensor& q_norm, const at::Tensor& k_norm,
-                              const at::Tensor& sinks) {
-    inputs.q = q;
-    inputs.k = k;
-    inputs.spec.q_norm = q_norm;
-    inputs.spec.k_norm = k_norm;
-    inputs.spec.sinks = sinks;
-    return inputs;
-  }
-
-  static at::Tensor forward(AutogradContext* ctx, const MapsKept& what, const at::Tensor& q,
-                            const at::Tensor& k, const Optional& q_norm, const Optional& k_norm,
-                            const Optional& sinks, const Optional& map) {
-    const at::Tensor none, qn = q_norm.value_or(none), kn = k_norm.value_or(none),
-                           weights = map.value_or(none), of_sinks = sinks.value_or(none);
-    const Backend& backend = backend_of(q);
-    const AttentionInputs in = with(what.student, q, k, qn, kn, of_sinks);
-    const HeadVectors student = vectors(in, *what.forest),
-                      teacher = vectors(what.teacher, *what.forest);
-    at::Tensor value = at::empty({what.forest->num_tokens()}, q.options());
-    each_map_tile(*what.forest, what.heads(), q, [&](const MapTile& t) {
-      const at::Tensor a = backend.maps(in.spec, student, t, false).probability,
-                       b = backend.maps(what.teacher.spec, teacher, t, false).probability;
-      value.narrow(0, t.first, t.rows).copy_(Comparison::compare(backend, t, a, b, weights));
-    });
-    ctx->save_for_backward({q, k, qn, kn, weights, of_sinks});
-    keep(ctx, what);
-    return value;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &map = saved[4];
-    const MapsKept& what = kept<MapsKept>(ctx);
-    const Backend& backend = backend_of(q);
-    const AttentionInputs in = with(what.student, q, k, saved[2], saved[3], saved[5]);
-    const at::Tensor g = douts[0].contiguous();
-    const HeadVectors student = vectors(in, *what.forest),
-                      teacher = vectors(what.teacher, *what.forest);
-    HeadVectors to{at::zeros_like(student.q), at::zeros_like(student.k)};
-    at::Tensor dmap = map.defined() ? at::zeros_like(map) : at::Tensor(),
-               dsinks = saved[5].defined() ? at::zeros_like(saved[5]) : at::Tensor();
-    each_map_tile(*what.forest, what.heads(), q, [&](const MapTile& t) {
-      const TileMaps a = backend.maps(in.spec, student, t, true);
-      const at::Tensor b = backend.maps(what.teacher.spec, teacher, t, false).probability;
-      const at::Tensor da = Comparison::backward(backend, t, a.probability, b, map,
-                                                 g.narrow(0, t.first, t.rows), dmap);
-      if (dsinks.defined()) add_gradient_of_sinks(a.probability, da, dsinks);
-      backend.maps_backward(in.spec, student, t, a, da, to);
-    });
-    const AttentionGradients d =
-        backend.head_vectors_backward(in.spec, in.rotary, *what.forest, q, k, to);
-    return {at::Tensor(), d.q, d.k, d.q_norm, d.k_norm, dsinks, dmap};
-  }
-};
+Tensors maps_gradients(const AttentionInputs& student, const AttentionInputs& teacher,
+                       const at::Tensor& map, const Forest& forest, const at::Tensor& g) {
+  const auto zeros = [](const at::Tensor& x) {
+    return x.defined() ? at::zeros_like(x) : at::Tensor();
+  };
+  const AttentionSpec& spec = student.spec;
+  const Backend& backend = backend_of(g);
+  const HeadVectors own = vectors(student, forest), theirs = vectors(teacher, forest);
+  HeadVectors to{at::zeros_like(own.q), at::zeros_like(own.k)};
+  at::Tensor dmap = zeros(map), dsinks = zeros(spec.sinks);
+  each_map_tile(forest, spec.num_heads + teacher.spec.num_heads, g, [&](const MapTile& t) {
+    const TileMaps a = backend.maps(spec, own, t, true);
+    const at::Tensor b = backend.maps(teacher.spec, theirs, t, false).probability;
+    const at::Tensor da =
+        Comparison::backward(backend, t, a.probability, b, map, g.narrow(0, t.first, t.rows), dmap);
+    if (dsinks.defined()) add_gradient_of_sinks(a.probability, da, dsinks);
+    backend.maps_backward(spec, own, t, a, da, to);
+  });
+  const AttentionGradients d =
+      backend.head_vectors_backward(spec, student.rotary, forest, student.q, student.k, to);
+  return {d.q, d.k, d.q_norm, d.k_norm, dsinks, dmap};
+}
 
 template <class Comparison>
 at::Tensor compare(const AttentionInputs& student, const AttentionInputs& teacher,
                    const at::Tensor& map, const std::shared_ptr<const Forest>& forest) {
-  MapsKept what{student, teacher, forest};
-  what.student.q = what.student.k = at::Tensor();
-  what.student.spec.q_norm = what.student.spec.k_norm = what.student.spec.sinks = at::Tensor();
-  const auto optional = [](const at::Tensor& x) {
-    return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
-  };
-  return MapsFunction<Comparison>::apply(what, student.q, student.k, optional(student.spec.q_norm),
-                                         optional(student.spec.k_norm),
-                                         optional(student.spec.sinks), optional(map));
+  const AttentionSpec& spec = student.spec;
+  const Tensors inputs{student.q, student.k, spec.q_norm, spec.k_norm, spec.sinks, map};
+  Recording call(inputs);
+  call.reads(inputs);
+  const Backend& backend = backend_of(student.q);
+  const HeadVectors own = vectors(student, *forest), theirs = vectors(teacher, *forest);
+  const at::Tensor value = at::empty({forest->num_tokens()}, student.q.options());
+  each_map_tile(*forest, spec.num_heads + teacher.spec.num_heads, value, [&](const MapTile& t) {
+    const at::Tensor a = backend.maps(spec, own, t, false).probability,
+                     b = backend.maps(teacher.spec, theirs, t, false).probability;
+    value.narrow(0, t.first, t.rows).copy_(Comparison::compare(backend, t, a, b, map));
+  });
+  return call.output(value, [=](const Gradients& d) {
+    return maps_gradients<Comparison>(student, teacher, map, *forest, d[0]);
+  });
 }
 
 }  // namespace

@@ -5,39 +5,14 @@
 
 #include <algorithm>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-
 constexpr int64_t kRowsAtOnce = 128;  // rows of W + scale B A in memory at once
-
-// Tensors: x, magnitude, norm and, where there is one, the bias.
-struct ScaleFeaturesFunction : Function<ScaleFeaturesFunction> {
-  static at::Tensor forward(AutogradContext* ctx, at::TensorList tensors) {
-    const at::Tensor &x = tensors[0], &magnitude = tensors[1], &norm = tensors[2];
-    const at::Tensor bias = tensors.size() > 3 ? tensors[3] : at::Tensor();
-    const at::Tensor y = backend_of(x).scale_columns(x, feature_scale(magnitude, norm), bias);
-    ctx->save_for_backward({x, magnitude, norm});
-    ctx->saved_data["inputs"] = static_cast<int64_t>(tensors.size());
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &magnitude = saved[1], &norm = saved[2];
-    const at::Tensor dy = douts[0].contiguous();
-    const Backend& backend = backend_of(dy);
-    variable_list grads(static_cast<size_t>(ctx->saved_data["inputs"].toInt()));
-    if (ctx->needs_input_grad(0)) grads[0] = dy * feature_scale(magnitude, norm);
-    if (ctx->needs_input_grad(1)) grads[1] = feature_scale(backend.column_sums(dy, x), norm);
-    if (grads.size() > 3 && ctx->needs_input_grad(3)) grads[3] = backend.column_sums(dy, {});
-    return grads;
-  }
-};
 
 }  // namespace
 
@@ -68,9 +43,18 @@ at::Tensor scale_features(const at::Tensor& x, const at::Tensor& magnitude, cons
   check(x.dim() == 2 && x.is_contiguous() && magnitude.numel() == x.size(1) &&
             norm.numel() == x.size(1),
         "scale_features: ", x.sizes(), " by ", magnitude.sizes(), " and ", norm.sizes());
-  variable_list tensors{x, magnitude, norm};
-  if (bias.defined()) tensors.push_back(bias);
-  return ScaleFeaturesFunction::apply(at::TensorList(tensors));
+  Recording call({x, magnitude, bias});
+  call.reads({x, magnitude, norm});
+  return call.output(backend_of(x).scale_columns(x, feature_scale(magnitude, norm), bias),
+                     [=](const Gradients& d) {
+                       const Backend& backend = backend_of(x);
+                       Tensors grads(3);
+                       if (d.wanted(0)) grads[0] = d[0] * feature_scale(magnitude, norm);
+                       if (d.wanted(1))
+                         grads[1] = feature_scale(backend.column_sums(d[0], x), norm);
+                       if (d.wanted(2)) grads[2] = sum_of_rows(d[0]);
+                       return grads;
+                     });
 }
 
 }  // namespace temper::ops

@@ -5,15 +5,13 @@
 
 #include <limits>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 using Layers = std::vector<std::vector<LinearOperand>>;
 
 struct Halves {
@@ -81,10 +79,10 @@ at::Tensor input_gradient(const GroupedInput& in, const at::Tensor& dh) {
   return {};
 }
 
-variable_list grouped_products(const GroupedInput& input, const std::vector<int64_t>& offsets,
-                               const Layers& layers) {
+Tensors grouped_products(const GroupedInput& input, const std::vector<int64_t>& offsets,
+                         const Layers& layers) {
   const at::Tensor h = grouped_values(input);
-  variable_list outputs;
+  Tensors outputs;
   for (const std::vector<LinearOperand>& layer : layers) {
     at::Tensor y = at::empty({h.size(0), layer.at(0).weight.out()}, h.options());
     backend_of(h).grouped_multiply(h, offsets, layer, y);
@@ -93,99 +91,45 @@ variable_list grouped_products(const GroupedInput& input, const std::vector<int6
   return outputs;
 }
 
-// The arguments of a call except its tensors: x, then weight and, where there is one, bias of every
-// operand of every layer.
-struct GroupedKept {
-  GroupedInput input;
-  std::vector<int64_t> offsets;
-  Layers layers;
-  std::vector<std::vector<bool>> has_bias;
-
-  Layers layers_of(at::TensorList tensors) const {
-    Layers out = layers;
-    size_t place = 1;
-    for (size_t i = 0; i < out.size(); ++i)
-      for (size_t g = 0; g < out[i].size(); ++g) {
-        Weight& weight = out[i][g].weight;
-        if (!weight.quantized) weight.values = tensors[place];
-        ++place;
-        if (has_bias[i][g]) out[i][g].bias = tensors[place++];
-      }
-    return out;
-  }
-  GroupedInput input_of(at::TensorList tensors) const {
-    GroupedInput in = input;
-    in.x = tensors[0];
-    return in;
-  }
-};
-
-struct GroupedFunction : Function<GroupedFunction> {
-  static variable_list forward(AutogradContext* ctx, GroupedKept what, at::TensorList tensors) {
-    variable_list outputs =
-        grouped_products(what.input_of(tensors), what.offsets, what.layers_of(tensors));
-    for (std::vector<LinearOperand>& layer : what.layers)
-      for (LinearOperand& operand : layer) operand.weight.panels.reset();
-    ctx->save_for_backward(tensors.vec());
-    ctx->set_materialize_grads(false);
-    keep(ctx, std::move(what));
-    return outputs;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const GroupedKept& what = kept<GroupedKept>(ctx);
-    const GroupedInput in = what.input_of(saved);
-    const Layers layers = what.layers_of(saved);
-    const Backend& backend = backend_of(in.x);
-    variable_list grads(saved.size());
-    at::Tensor h, dh;
-    size_t place = 1;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const size_t first = place;
-      for (const bool bias : what.has_bias[i]) place += bias ? 2 : 1;
-      if (!douts[i].defined()) continue;
-      const at::Tensor dy = douts[i].contiguous();
-      if (ctx->needs_input_grad(0)) {
-        const bool begins = !dh.defined();
-        if (begins) dh = at::empty({dy.size(0), layers[i][0].weight.in()}, dy.options());
-        backend.grouped_multiply_transposed(dy, what.offsets, layers[i], dh, !begins);
-      }
-      weight_gradients(ctx, what, layers[i], what.has_bias[i], first, dy, in, h, grads);
+// Those of a layer's operands, of which the first one's weight is input `place` of the call; h is
+// the input's values, made where they are first needed.
+void add_weight_gradients(const GroupedInput& in, const std::vector<int64_t>& offsets,
+                          const std::vector<LinearOperand>& layer, size_t place,
+                          const at::Tensor& dy, const Gradients& d, at::Tensor& h, Tensors& grads) {
+  Tensors dw(layer.size());
+  bool any = false;
+  for (size_t g = 0; g < layer.size(); ++g, place += 2) {
+    if (d.wanted(place)) {
+      any = true;
+      grads[place] = dw[g] = at::empty_like(layer[g].weight.values);
     }
-    if (dh.defined()) grads[0] = input_gradient(in, dh);
-    grads.insert(grads.begin(), at::Tensor());  // for the kept arguments
-    return grads;
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    if (d.wanted(place + 1)) grads[place + 1] = sum_of_rows(dy.narrow(0, offsets[g], rows));
   }
+  if (!any) return;
+  if (!h.defined()) h = grouped_values(in);
+  backend_of(h).grouped_weight_gradients(layer, dy, h, offsets, dw);
+}
 
- private:
-  // Those of a layer's operands, of which the first one's weight is tensor `first`; h is the
-  // input's values, made where they are first needed.
-  static void weight_gradients(AutogradContext* ctx, const GroupedKept& what,
-                               const std::vector<LinearOperand>& layer,
-                               const std::vector<bool>& has_bias, size_t first,
-                               const at::Tensor& dy, const GroupedInput& in, at::Tensor& h,
-                               variable_list& grads) {
-    std::vector<at::Tensor> dw(layer.size());
-    bool any = false;
-    size_t place = first;
-    for (size_t g = 0; g < layer.size(); ++g) {
-      if (ctx->needs_input_grad(place)) {
-        any = true;
-        grads[place] = dw[g] = at::empty_like(layer[g].weight.values);
-      }
-      ++place;
-      if (!has_bias[g]) continue;
-      const int64_t rows = what.offsets[g + 1] - what.offsets[g];
-      if (ctx->needs_input_grad(place))
-        grads[place] = sum_of_rows(dy.narrow(0, what.offsets[g], rows));
-      ++place;
+// Of the input's x, then weight and bias of every operand of every layer.
+Tensors grouped_gradients(const GroupedInput& in, const std::vector<int64_t>& offsets,
+                          const Layers& layers, const Gradients& d) {
+  const size_t groups = layers[0].size();
+  Tensors grads(1 + 2 * groups * layers.size());
+  at::Tensor h, dh;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const at::Tensor& dy = d[i];
+    if (!dy.defined()) continue;
+    if (d.wanted(0)) {
+      const bool begins = !dh.defined();
+      if (begins) dh = at::empty({dy.size(0), layers[i][0].weight.in()}, dy.options());
+      backend_of(in.x).grouped_multiply_transposed(dy, offsets, layers[i], dh, !begins);
     }
-    if (!any) return;
-    if (!h.defined()) h = grouped_values(in);
-    backend_of(h).grouped_weight_gradients(layer, dy, h, what.offsets, dw);
+    add_weight_gradients(in, offsets, layers[i], 1 + 2 * groups * i, dy, d, h, grads);
   }
-};
+  if (dh.defined()) grads[0] = input_gradient(in, dh);
+  return grads;
+}
 
 }  // namespace
 
@@ -216,20 +160,18 @@ std::vector<at::Tensor> grouped_linear(const GroupedInput& input,
             " beside one of ", layer[0].weight.out(), " by ", width);
   }
   if (!at::GradMode::is_enabled()) return grouped_products(input, offsets, layers);
-  variable_list tensors{input.x};
-  GroupedKept what{input, offsets, layers, {}};
-  what.input.x = at::Tensor();
-  for (std::vector<LinearOperand>& layer : what.layers) {
-    what.has_bias.emplace_back();
+  Tensors inputs{input.x};
+  Layers kept = layers;
+  for (std::vector<LinearOperand>& layer : kept)
     for (LinearOperand& operand : layer) {
-      tensors.push_back(operand.weight.tensor());
-      operand.weight.values.reset();
-      what.has_bias.back().push_back(operand.bias.defined());
-      if (operand.bias.defined()) tensors.push_back(operand.bias);
-      operand.bias.reset();
+      inputs.insert(inputs.end(), {operand.weight.values, operand.bias});
+      operand.weight.panels.reset();  // not for the backward pass
     }
-  }
-  return GroupedFunction::apply(std::move(what), at::TensorList(tensors));
+  Recording call(inputs);
+  call.reads(inputs);
+  return call.outputs(grouped_products(input, offsets, layers), [=](const Gradients& d) {
+    return grouped_gradients(input, offsets, kept, d);
+  });
 }
 
 }  // namespace temper::ops

@@ -3,15 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 at::Tensor input_values(const LinearInput& in) {
   const Backend& backend = backend_of(in.x);
@@ -53,36 +51,9 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const a
   return {};
 }
 
-// The arguments of a call of `linear` except its tensors, and which of the optional tensors there
-// are.
-struct LinearKept {
-  LinearInput input;  // without its tensors
-  bool has_other = false;
-  std::vector<bool> has_bias;
-  std::vector<Weight> weights;  // without their values
-  std::vector<RowRange> rows;
-
-  size_t weight(size_t i) const {
-    size_t place = has_other ? 2 : 1;
-    for (size_t j = 0; j < i; ++j) place += has_bias[j] ? 2 : 1;
-    return place;
-  }
-  Weight weight_of(at::TensorList tensors, size_t i) const {
-    Weight w = weights[i];
-    if (!w.quantized) w.values = tensors[weight(i)];
-    return w;
-  }
-  LinearInput input_of(at::TensorList tensors) const {
-    LinearInput in = input;
-    in.x = tensors[0];
-    if (has_other) in.other = tensors[1];
-    return in;
-  }
-};
-
-variable_list products(const LinearInput& input, const std::vector<LinearOperand>& operands) {
+Tensors products(const LinearInput& input, const std::vector<LinearOperand>& operands) {
   const at::Tensor h = input_values(input);
-  variable_list outputs;
+  Tensors outputs;
   for (const LinearOperand& operand : operands) {
     const at::Tensor own = operand.rows.of(h);
     at::Tensor y = at::empty({own.size(0), operand.weight.out()}, h.options());
@@ -92,108 +63,48 @@ variable_list products(const LinearInput& input, const std::vector<LinearOperand
   return outputs;
 }
 
-// Tensors: x, other, then weight and bias of each operand.
-struct LinearFunction : Function<LinearFunction> {
-  static variable_list forward(AutogradContext* ctx, LinearKept what, at::TensorList tensors) {
-    std::vector<LinearOperand> operands;
-    for (size_t i = 0; i < what.has_bias.size(); ++i)
-      operands.push_back({what.weight_of(tensors, i),
-                          what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor(),
-                          what.rows[i]});
-    variable_list outputs = products(what.input_of(tensors), operands);
-    for (Weight& weight : what.weights) weight.panels.reset();  // not for the backward pass
-    ctx->save_for_backward(tensors.vec());
-    ctx->set_materialize_grads(false);
-    keep(ctx, std::move(what));
-    return outputs;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const LinearKept& what = kept<LinearKept>(ctx);
-    const LinearInput in = what.input_of(saved);
-    const bool x_needed = ctx->needs_input_grad(0),
-               other_needed = what.has_other && ctx->needs_input_grad(1);
-    variable_list grads(saved.size());
-    const int64_t n = in.x.size(0);
-    // The input's values, computed again and packed once for weights of the same rows that ask for
-    // them; their gradient.
-    at::Tensor h, h_panels, dh;
-    RowRange packed;
-    for (size_t i = 0; i < douts.size(); ++i) {
-      if (!douts[i].defined()) continue;
-      const at::Tensor dy = douts[i].contiguous();
-      const size_t place = what.weight(i);
-      const Weight weight = what.weight_of(saved, i);
-      const RowRange rows = what.rows[i];
-      if (x_needed || other_needed) {
-        const bool sets = !dh.defined() && rows.is_all(n);
-        if (sets)
-          dh = at::empty({n, weight.in()}, dy.options());
-        else if (!dh.defined())
-          dh = at::zeros({n, weight.in()}, dy.options());
-        at::Tensor to = rows.of(dh);
-        multiply_transposed(dy, weight, to, !sets);
-      }
-      if (ctx->needs_input_grad(place)) {
-        if (!h.defined()) h = input_values(in);
-        const at::Tensor own = rows.of(h);
-        if (!h_panels.defined() || rows != packed) h_panels = pack_input(weight, own);
-        packed = rows;
-        grads[place] = at::empty_like(weight.values);
-        weight_gradient(weight, dy, own, grads[place], false, h_panels);
-      }
-      if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = sum_of_rows(dy);
+// Of the input's x and other, then weight and bias of each operand.
+Tensors linear_gradients(const LinearInput& in, const std::vector<LinearOperand>& operands,
+                         const Gradients& d) {
+  const bool x_needed = d.wanted(0), other_needed = d.wanted(1);
+  Tensors grads(2 + 2 * operands.size());
+  const int64_t n = in.x.size(0);
+  // The input's values, computed again and packed once for weights of the same rows that ask for
+  // them; their gradient.
+  at::Tensor h, h_panels, dh;
+  RowRange packed;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const at::Tensor& dy = d[i];
+    if (!dy.defined()) continue;
+    const auto& [weight, bias, rows] = operands[i];
+    const size_t place = 2 + 2 * i;
+    if (x_needed || other_needed) {
+      const bool sets = !dh.defined() && rows.is_all(n);
+      if (sets)
+        dh = at::empty({n, weight.in()}, dy.options());
+      else if (!dh.defined())
+        dh = at::zeros({n, weight.in()}, dy.options());
+      at::Tensor to = rows.of(dh);
+      multiply_transposed(dy, weight, to, !sets);
     }
-    if (dh.defined()) {
-      if (in.ranks) in.ranks->all_reduce_sum(dh);
-      auto [dx, dother] = input_gradients(in, dh, other_needed);
-      if (x_needed) grads[0] = dx;
-      if (other_needed) grads[1] = dother;
+    if (d.wanted(place)) {
+      if (!h.defined()) h = input_values(in);
+      const at::Tensor own = rows.of(h);
+      if (!h_panels.defined() || rows != packed) h_panels = pack_input(weight, own);
+      packed = rows;
+      grads[place] = at::empty_like(weight.values);
+      weight_gradient(weight, dy, own, grads[place], false, h_panels);
     }
-    grads.insert(grads.begin(), at::Tensor());  // for the kept arguments
-    return grads;
+    if (d.wanted(place + 1)) grads[place + 1] = sum_of_rows(dy);
   }
-};
-
-struct MaterializeFunction : Function<MaterializeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const LinearInput& input, const at::Tensor& x,
-                            const std::optional<at::Tensor>& other) {
-    LinearInput in = input;
-    in.x = x;
-    in.other = other.value_or(at::Tensor());
-    ctx->save_for_backward({x, in.other});
-    at::Tensor h = input_values(in);
-    in.x = in.other = at::Tensor();
-    keep(ctx, std::move(in));
-    return h;
+  if (dh.defined()) {
+    if (in.ranks) in.ranks->all_reduce_sum(dh);
+    auto [dx, dother] = input_gradients(in, dh, other_needed);
+    if (x_needed) grads[0] = dx;
+    if (other_needed) grads[1] = dother;
   }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    LinearInput in = kept<LinearInput>(ctx);
-    in.x = saved[0];
-    in.other = saved[1];
-    at::Tensor dh = douts[0].contiguous();
-    if (in.ranks) {
-      dh = dh.clone();
-      in.ranks->all_reduce_sum(dh);
-    }
-    auto [dx, dother] = input_gradients(in, dh, in.other.defined() && ctx->needs_input_grad(1));
-    return {at::Tensor(), dx, dother};
-  }
-};
-
-struct SumOverFunction : Function<SumOverFunction> {
-  static at::Tensor forward(AutogradContext*, const std::shared_ptr<Ranks>& ranks,
-                            const at::Tensor& x) {
-    at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
-    ranks->all_reduce_sum(sum);
-    return sum;
-  }
-  static variable_list backward(AutogradContext*, variable_list douts) {
-    return {at::Tensor(), douts[0]};
-  }
-};
+  return grads;
+}
 
 }  // namespace
 
@@ -224,32 +135,38 @@ std::vector<at::Tensor> linear(const LinearInput& input,
     rows.check_of(input.x.size(0));
   }
   if (!at::GradMode::is_enabled()) return products(input, operands);
-  variable_list tensors{input.x};
-  LinearKept what{input, input.other.defined(), {}, {}, {}};
-  what.input.x = what.input.other = at::Tensor();
-  if (what.has_other) tensors.push_back(input.other);
-  for (const LinearOperand& operand : operands) {
-    tensors.push_back(operand.weight.tensor());
-    what.has_bias.push_back(operand.bias.defined());
-    what.weights.push_back(operand.weight);
-    what.weights.back().values.reset();
-    what.rows.push_back(operand.rows);
-    if (operand.bias.defined()) tensors.push_back(operand.bias);
+  Tensors inputs{input.x, input.other};
+  std::vector<LinearOperand> kept = operands;
+  for (LinearOperand& operand : kept) {
+    inputs.insert(inputs.end(), {operand.weight.values, operand.bias});
+    operand.weight.panels.reset();  // not for the backward pass
   }
-  return LinearFunction::apply(std::move(what), at::TensorList(tensors));
+  Recording call(inputs);
+  call.reads(inputs);
+  return call.outputs(products(input, operands),
+                      [=](const Gradients& d) { return linear_gradients(input, kept, d); });
 }
 
 at::Tensor materialize(const LinearInput& input) {
   if (input.kind == LinearInput::Kind::kPlain && !input.ranks) return input.x;
-  if (!at::GradMode::is_enabled()) return input_values(input);
-  LinearInput options = input;
-  options.x = options.other = at::Tensor();
-  const auto other = input.other.defined() ? std::optional<at::Tensor>(input.other) : std::nullopt;
-  return MaterializeFunction::apply(options, input.x, other);
+  Recording call({input.x, input.other});
+  call.reads({input.x, input.other});
+  return call.output(input_values(input), [=](const Gradients& d) -> Tensors {
+    at::Tensor dh = d[0];
+    if (input.ranks) {
+      dh = dh.clone();
+      input.ranks->all_reduce_sum(dh);
+    }
+    auto [dx, dother] = input_gradients(input, dh, d.wanted(1));
+    return {dx, dother};
+  });
 }
 
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
-  return SumOverFunction::apply(ranks, x);
+  Recording call({x});
+  at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+  ranks->all_reduce_sum(sum);
+  return call.output(sum, [](const Gradients& d) -> Tensors { return {d[0]}; });
 }
 
 }  // namespace temper::ops

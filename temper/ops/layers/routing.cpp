@@ -1,40 +1,15 @@
 #include "temper/ops/layers/routing.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-
-struct RouteOptions {
-  RouterSpec spec;
-  at::Tensor bias;  // without a gradient; may be undefined
-};
-
-struct RouteFunction : Function<RouteFunction> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& logits,
-                               const RouteOptions& options) {
-    const Routing routing = backend_of(logits).route(options.spec, logits, options.bias);
-    keep(ctx, options.spec);
-    ctx->save_for_backward({logits, routing.expert});
-    ctx->mark_non_differentiable({routing.expert});
-    return {routing.expert, routing.weight};
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    return {backend_of(saved[0]).route_backward(kept<RouterSpec>(ctx), saved[0], saved[1],
-                                                douts[1].contiguous()),
-            at::Tensor()};
-  }
-};
 
 at::Tensor combined(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
                     Ranks* ranks) {
@@ -48,80 +23,19 @@ at::Tensor combined(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   return y;
 }
 
-// `asks` asks for a gradient, of which there is none.
-struct CombineFunction : Function<CombineFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& place, const std::shared_ptr<Ranks>& ranks,
-                            const at::Tensor& /*asks*/) {
-    keep(ctx, ranks);
-    ctx->save_for_backward({x, weight, place});
-    return combined(x, weight, place, ranks.get());
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    auto [dx, dweight] =
-        backend_of(saved[0]).combine_backward(saved[0], saved[1], saved[2], douts[0].contiguous());
-    // Each rank has what its experts' rows give, and zeros: no sum of two numbers.
-    const auto& ranks = kept<std::shared_ptr<Ranks>>(ctx);
-    if (ranks && ctx->needs_input_grad(1)) ranks->all_reduce_sum(dweight);
-    return {dx, dweight, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-struct NoRowsFunction : Function<NoRowsFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const std::shared_ptr<Ranks>& ranks) {
-    keep(ctx, ranks);
-    ctx->saved_data["rows"] = x.size(0);
-    return at::empty({0, x.size(1)}, x.options());
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    at::Tensor dx =
-        at::zeros({ctx->saved_data["rows"].toInt(), douts[0].size(1)}, douts[0].options());
-    kept<std::shared_ptr<Ranks>>(ctx)->in_turn(dx, [] {});
-    return {dx, at::Tensor()};
-  }
-};
-
-struct ProbabilitiesFunction : Function<ProbabilitiesFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits) {
-    ctx->save_for_backward({logits});
-    return backend_of(logits).router_probabilities(logits);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const at::Tensor logits = ctx->get_saved_variables()[0];
-    return {backend_of(logits).router_probabilities_backward(logits, douts[0].contiguous())};
-  }
-};
-
-struct BalanceLossFunction : Function<BalanceLossFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const at::Tensor& logits,
-                            const std::shared_ptr<const BalanceLoss>& loss) {
-    keep(ctx, loss);
-    ctx->save_for_backward({logits});
-    return y.view_as(y);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const at::Tensor logits = ctx->get_saved_variables()[0];
-    const at::Tensor& weight = kept<std::shared_ptr<const BalanceLoss>>(ctx)->weight;
-    check(weight.defined() && weight.numel() == logits.size(1),
-          "a load-balancing loss without its experts' weights");
-    return {douts[0],
-            backend_of(logits).router_probabilities_backward(
-                logits, weight.to(logits.options()).expand_as(logits).contiguous()),
-            at::Tensor()};
-  }
-};
-
 }  // namespace
 
 Routing route(const RouterSpec& spec, const at::Tensor& logits, const at::Tensor& bias) {
   check(logits.dim() == 2 && logits.is_contiguous() && logits.size(1) == spec.experts &&
             spec.chosen > 0 && spec.chosen <= spec.experts && spec.experts % spec.groups == 0,
         "a router of ", spec.experts, " experts and logits ", logits.sizes());
-  if (!at::GradMode::is_enabled()) return backend_of(logits).route(spec, logits, bias);
-  const variable_list out = RouteFunction::apply(logits, RouteOptions{spec, bias});
-  return {out[0], out[1]};
+  Recording call({logits});
+  const Routing routing = backend_of(logits).route(spec, logits, bias);
+  call.reads({logits, routing.expert});
+  return {routing.expert,
+          call.output(routing.weight, [=, expert = routing.expert](const Gradients& d) -> Tensors {
+            return {backend_of(logits).route_backward(spec, logits, expert, d[0])};
+          })};
 }
 
 // A counting sort, which keeps the tokens' order.
@@ -175,27 +89,52 @@ at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRo
   check(weight.is_contiguous() && weight.sizes() == rows.place.sizes() && x.is_contiguous() &&
             x.size(0) == (ranks ? std::ssize(rows.token) : weight.numel()),
         "experts' rows ", x.sizes(), " and weights ", weight.sizes());
-  if (!at::GradMode::is_enabled()) return combined(x, weight, rows.place, ranks.get());
-  const at::Tensor asks = at::empty({0}, x.options()).requires_grad_(ranks != nullptr);
-  return CombineFunction::apply(x, weight, rows.place, ranks, asks);
+  // Asks for a gradient, of which there is none.
+  const at::Tensor asks = ranks ? at::empty({0}, x.options()).requires_grad_() : at::Tensor(),
+                   place = rows.place;
+  Recording call({x, weight, asks});
+  call.reads({x, weight, place});
+  return call.output(combined(x, weight, place, ranks.get()), [=](const Gradients& d) -> Tensors {
+    auto [dx, dweight] = backend_of(x).combine_backward(x, weight, place, d[0]);
+    // Each rank has what its experts' rows give, and zeros: no sum of two
+    // numbers.
+    if (ranks && d.wanted(1)) ranks->all_reduce_sum(dweight);
+    return {dx, dweight};
+  });
 }
 
 at::Tensor no_rows(const at::Tensor& x, const std::shared_ptr<Ranks>& ranks) {
-  if (!at::GradMode::is_enabled()) return at::empty({0, x.size(1)}, x.options());
-  return NoRowsFunction::apply(x, ranks);
+  Recording call({x});
+  return call.output(at::empty({0, x.size(1)}, x.options()),
+                     [ranks, count = x.size(0)](const Gradients& d) -> Tensors {
+                       at::Tensor dx = at::zeros({count, d[0].size(1)}, d[0].options());
+                       ranks->in_turn(dx, [] {});
+                       return {dx};
+                     });
 }
 
 at::Tensor router_probabilities(const at::Tensor& logits) {
   check(logits.dim() == 2 && logits.is_contiguous(), "a router's logits ", logits.sizes());
-  if (!at::GradMode::is_enabled()) return backend_of(logits).router_probabilities(logits);
-  return ProbabilitiesFunction::apply(logits);
+  Recording call({logits});
+  call.reads({logits});
+  return call.output(backend_of(logits).router_probabilities(logits),
+                     [=](const Gradients& d) -> Tensors {
+                       return {backend_of(logits).router_probabilities_backward(logits, d[0])};
+                     });
 }
 
 at::Tensor with_balance_loss(const at::Tensor& y, const at::Tensor& logits,
                              std::shared_ptr<const BalanceLoss> loss) {
   check(logits.dim() == 2 && logits.is_contiguous(), "a router's logits ", logits.sizes());
-  if (!at::GradMode::is_enabled()) return y;
-  return BalanceLossFunction::apply(y, logits, std::move(loss));
+  Recording call({y, logits});
+  call.reads({logits});
+  return call.output(y, [logits, loss = std::move(loss)](const Gradients& d) -> Tensors {
+    const at::Tensor& weight = loss->weight;
+    check(weight.defined() && weight.numel() == logits.size(1),
+          "a load-balancing loss without its experts' weights");
+    return {d[0], backend_of(logits).router_probabilities_backward(
+                      logits, weight.to(logits.options()).expand_as(logits).contiguous())};
+  });
 }
 
 }  // namespace temper::ops

@@ -17,9 +17,6 @@
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 constexpr double kLeastProbability = 1e-8;
 constexpr int64_t kChunkLogits = int64_t{1} << 24;  // of one model
@@ -103,9 +100,11 @@ double of_span(const AlignedSpec& spec, const std::vector<double>& student,
 
 struct Aligned {
   AlignedSpec spec;
+  at::Tensor hidden;  // of the spans' last tokens [G, H]
+  Weight weight;
+  at::Tensor before;          // [G]: log-probabilities of those before the last
   TeacherHead teacher;        // hidden of the spans' last tokens [G, H_t]
   at::Tensor teacher_before;  // [G], double, on the host
-  Weight weight;              // the student's, without its values
 };
 
 // Some spans' rows of both models' logits, in the host's memory.
@@ -126,13 +125,13 @@ at::Tensor all_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weig
 }
 
 template <class Body>
-void each_chunk(const Aligned& a, const at::Tensor& hidden, const Weight& weight, Body body) {
-  const int64_t widest = std::max(weight.out(), a.teacher.weight.out());
+void each_chunk(const Aligned& a, Body body) {
+  const int64_t widest = std::max(a.weight.out(), a.teacher.weight.out());
   const int64_t most = std::clamp<int64_t>(kChunkLogits / widest, 1, 256);
-  for (int64_t first = 0; first < hidden.size(0); first += most) {
-    const int64_t rows = std::min(most, hidden.size(0) - first);
+  for (int64_t first = 0; first < a.hidden.size(0); first += most) {
+    const int64_t rows = std::min(most, a.hidden.size(0) - first);
     body(Chunk{
-        first, rows, all_logits(a.spec.student, hidden.narrow(0, first, rows), weight),
+        first, rows, all_logits(a.spec.student, a.hidden.narrow(0, first, rows), a.weight),
         all_logits(a.teacher.spec, a.teacher.hidden.narrow(0, first, rows), a.teacher.weight)});
   }
 }
@@ -185,52 +184,39 @@ at::Tensor doubles(const at::Tensor& x) {
   return x.detach().to(at::kCPU, at::kDouble).contiguous();
 }
 
-struct AlignedFunction : Function<AlignedFunction> {
-  // hidden: of the spans' last tokens [G, H]; before [G]: log-probabilities of those before them.
-  static at::Tensor forward(AutogradContext* ctx, const Aligned& aligned, const at::Tensor& hidden,
-                            const at::Tensor& values, const at::Tensor& before) {
-    ctx->save_for_backward({hidden, values, before});
-    Weight weight = aligned.weight;
-    weight.values = values;
-    const at::Tensor own = doubles(before), out = at::empty_like(own);
-    each_chunk(aligned, hidden, weight, [&](const Chunk& c) {
-      sweep(aligned, c, own.const_data_ptr<double>() + c.first,
-            out.mutable_data_ptr<double>() + c.first);
-    });
-    keep(ctx, aligned);
-    return out.to(hidden.options());
-  }
+at::Tensor aligned_values(const Aligned& a) {
+  const at::Tensor own = doubles(a.before), out = at::empty_like(own);
+  each_chunk(a, [&](const Chunk& c) {
+    sweep(a, c, own.const_data_ptr<double>() + c.first, out.mutable_data_ptr<double>() + c.first);
+  });
+  return out.to(a.hidden.options());
+}
 
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &values = saved[1];
-    const Aligned& a = kept<Aligned>(ctx);
-    Weight weight = a.weight;
-    weight.values = values;
-    const at::Tensor before = doubles(saved[2]), scale = doubles(douts[0]),
-                     dbefore = at::empty_like(before);
-    at::Tensor dhidden, dvalues;
-    if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
-    if (ctx->needs_input_grad(1)) dvalues = at::zeros_like(values);
-    each_chunk(a, hidden, weight, [&](const Chunk& c) {
-      sweep(a, c, before.const_data_ptr<double>() + c.first, nullptr,
-            scale.const_data_ptr<double>() + c.first, dbefore.mutable_data_ptr<double>() + c.first);
-      const at::Tensor dx = c.student.to(hidden.device()), x = hidden.narrow(0, c.first, c.rows);
-      each_block(weight, c.rows, [&](int64_t first, const Weight& part) {
-        const at::Tensor block = dx.narrow(1, first, part.out()).contiguous();
-        if (dhidden.defined()) {
-          at::Tensor to = dhidden.narrow(0, c.first, c.rows);
-          multiply_transposed(block, part, to, true);
-        }
-        if (dvalues.defined()) {
-          at::Tensor to = dvalues.narrow(0, first, part.out());
-          weight_gradient(part, block, x, to, true);
-        }
-      });
+// Of hidden, the weight's values and before.
+Tensors aligned_gradients(const Aligned& a, const Gradients& d) {
+  const at::Tensor before = doubles(a.before), scale = doubles(d[0]),
+                   dbefore = at::empty_like(before);
+  at::Tensor dhidden, dvalues;
+  if (d.wanted(0)) dhidden = at::zeros_like(a.hidden);
+  if (d.wanted(1)) dvalues = at::zeros_like(a.weight.values);
+  each_chunk(a, [&](const Chunk& c) {
+    sweep(a, c, before.const_data_ptr<double>() + c.first, nullptr,
+          scale.const_data_ptr<double>() + c.first, dbefore.mutable_data_ptr<double>() + c.first);
+    const at::Tensor dx = c.student.to(a.hidden.device()), x = a.hidden.narrow(0, c.first, c.rows);
+    each_block(a.weight, c.rows, [&](int64_t first, const Weight& part) {
+      const at::Tensor block = dx.narrow(1, first, part.out()).contiguous();
+      if (dhidden.defined()) {
+        at::Tensor to = dhidden.narrow(0, c.first, c.rows);
+        multiply_transposed(block, part, to, true);
+      }
+      if (dvalues.defined()) {
+        at::Tensor to = dvalues.narrow(0, first, part.out());
+        weight_gradient(part, block, x, to, true);
+      }
     });
-    return {at::Tensor(), dhidden, dvalues, dbefore.to(saved[2].options())};
-  }
-};
+  });
+  return {dhidden, dvalues, dbefore.to(a.before.options())};
+}
 
 // The logarithm of the probability of each span's tokens before its last, [G].
 at::Tensor before_last(HeadSpec spec, double temperature, const at::Tensor& hidden,
@@ -273,19 +259,25 @@ at::Tensor aligned_divergence(const AlignedSpec& spec, const at::Tensor& hidden,
         "aligned_divergence: spans ", student.tokens.last.size(), " and ",
         of_teacher.tokens.last.size(), ", vocabularies ", weight.out(), " and ",
         teacher.weight.out());
-  Aligned aligned{spec, {teacher.spec, {}, teacher.weight}, {}, weight};
+  const at::Tensor before = before_last(spec.student, spec.temperature, hidden, weight, student);
+  Aligned a{.spec = spec,
+            .hidden = select_rows(hidden, student.tokens.last).contiguous(),
+            .weight = weight,
+            .before = before,
+            .teacher = {teacher.spec, {}, teacher.weight},
+            .teacher_before = {}};
+  a.weight.panels.reset();
   {
     const at::NoGradGuard constant;
-    aligned.teacher.hidden = select_rows(teacher.hidden, of_teacher.tokens.last).contiguous();
-    aligned.teacher_before = doubles(
+    a.teacher.hidden = select_rows(teacher.hidden, of_teacher.tokens.last).contiguous();
+    a.teacher_before = doubles(
         before_last(teacher.spec, spec.temperature, teacher.hidden, teacher.weight, of_teacher));
   }
-  aligned.weight.values.reset();
-  aligned.weight.panels.reset();
-  const at::Tensor before = before_last(spec.student, spec.temperature, hidden, weight, student);
-  return AlignedFunction::apply(std::move(aligned),
-                                select_rows(hidden, student.tokens.last).contiguous(),
-                                weight.values, before);
+  const Tensors inputs{a.hidden, a.weight.values, a.before};
+  Recording call(inputs);
+  call.reads(inputs);
+  return call.output(aligned_values(a),
+                     [a](const Gradients& d) { return aligned_gradients(a, d); });
 }
 
 }  // namespace temper::ops

@@ -3,23 +3,22 @@
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <utility>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/logits/head_blocks.h"
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 struct What {
   DivergenceSpec spec;
   std::optional<TeacherHead> teacher;  // none: its numbers are in `top`
   std::optional<TopTokens> top;        // logits at the temperature
-  at::Tensor target;                   // [M]
-  Weight weight;                       // the student's weight, without its values
+  at::Tensor hidden, target;           // [M, H], [M]
+  Weight weight;                       // the student's
   bool dense() const { return !top; }
 };
 
@@ -43,14 +42,11 @@ struct Tile {
 
 // Calls body(tile) for each tile, blocks of columns ascending.
 template <class Body>
-void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values, bool with_teacher,
-               Body body) {
-  const int64_t m = hidden.size(0);
+void each_tile(const What& w, bool with_teacher, Body body) {
+  const int64_t m = w.hidden.size(0);
   HeadSpec own = w.spec.student;
   own.temperature = 1;
-  Weight weight = w.weight;
-  weight.values = values;
-  each_block(weight, m, [&](int64_t first, const Weight& part) {
+  each_block(w.weight, m, [&](int64_t first, const Weight& part) {
     HeadSpec theirs;
     Weight their_part;
     if (with_teacher) {
@@ -58,9 +54,9 @@ void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values
       theirs.temperature = w.spec.temperature;
       their_part = block_of(w.teacher->weight, first, m);
     }
-    each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
+    each_rows(backend_of(w.hidden), m, [&](int64_t row, int64_t rows) {
       Tile tile{row, rows, first, part.out(), {}, {}, part};
-      tile.student = tile_logits(own, hidden.narrow(0, row, rows), part);
+      tile.student = tile_logits(own, w.hidden.narrow(0, row, rows), part);
       if (with_teacher)
         tile.teacher = tile_logits(theirs, w.teacher->hidden.narrow(0, row, rows), their_part);
       body(tile);
@@ -79,18 +75,18 @@ struct Swept {
   at::Tensor chosen;             // the student's logits of the top tokens at the temperature
 };
 
-Swept sweep(const What& w, const at::Tensor& hidden, const at::Tensor& weight) {
-  const Backend& backend = backend_of(hidden);
-  const int64_t m = hidden.size(0), vocabulary = weight.size(0);
+Swept sweep(const What& w) {
+  const Backend& backend = backend_of(w.hidden);
+  const int64_t m = w.hidden.size(0), vocabulary = w.weight.out();
   const auto parts = [&](int64_t columns, int64_t numbers) {
-    return at::empty({m, blocks_of(columns), numbers}, hidden.options());
+    return at::empty({m, blocks_of(columns), numbers}, w.hidden.options());
   };
   const at::Tensor own = parts(vocabulary, 3), target = w.target.unsqueeze(1);
   const at::Tensor both = parts(w.dense() ? vocabulary : w.top->id.size(1), 6);
   Swept out;
-  at::Tensor logit = at::zeros({m, 1}, hidden.options());
+  at::Tensor logit = at::zeros({m, 1}, w.hidden.options());
   if (!w.dense()) out.chosen = at::empty_like(w.top->logit);
-  each_tile(w, hidden, weight, w.dense(), [&](const Tile& t) {
+  each_tile(w, w.dense(), [&](const Tile& t) {
     backend.softmax_parts(t.student, t.own_parts(own));
     backend.take_entries(t.student, t.first, t.own(target), t.own(logit));
     if (w.dense())
@@ -111,7 +107,7 @@ Swept sweep(const What& w, const at::Tensor& hidden, const at::Tensor& weight) {
   // The mixture's logarithm needs both sums first: a second sweep.
   const at::Tensor mixed = parts(w.dense() ? vocabulary : w.top->id.size(1), 2);
   if (w.dense())
-    each_tile(w, hidden, weight, true, [&](const Tile& t) {
+    each_tile(w, true, [&](const Tile& t) {
       backend.mixture_parts(tempered(t.student, w.spec.temperature), t.teacher, t.own(out.sums),
                             w.spec.jsd_beta, t.own_parts(mixed));
     });
@@ -129,25 +125,20 @@ at::Tensor slope(const What& w, const at::Tensor& student, const at::Tensor& tea
   return w.spec.temperature == 1 ? out : out.div_(w.spec.temperature);
 }
 
-// Gradients [M] of a divergence's outputs; either may be undefined.
-struct OutputGradients {
-  at::Tensor value, logp;
-};
-
 // The gradient of a tile's products, before scale and cap. `top` is that of the top tokens' logits,
 // where the teacher has but those.
-at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const OutputGradients& d,
+at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const Gradients& d,
                          const at::Tensor& top) {
+  const at::Tensor &dvalue = d[0], &dlogp = d[1];
   const Backend& backend = backend_of(t.student);
   at::Tensor dx;
-  if (d.value.defined() && w.dense())
-    dx =
-        slope(w, tempered(t.student, w.spec.temperature), t.teacher, t.own(s.sums), t.own(d.value));
+  if (dvalue.defined() && w.dense())
+    dx = slope(w, tempered(t.student, w.spec.temperature), t.teacher, t.own(s.sums), t.own(dvalue));
   const double cap = w.spec.student.soft_cap;
   const at::Tensor bend = cap > 0 ? 1 - (t.student / cap).square() : at::Tensor();
-  if (d.logp.defined()) {
+  if (dlogp.defined()) {
     at::Tensor x = t.student;
-    backend.softmax_gradient(x, t.first, t.own(w.target), {t.own(s.log_sum_exp), {}}, t.own(d.logp),
+    backend.softmax_gradient(x, t.first, t.own(w.target), {t.own(s.log_sum_exp), {}}, t.own(dlogp),
                              {});
     dx = dx.defined() ? dx.add_(x) : x;
   }
@@ -157,45 +148,25 @@ at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const Out
   return w.spec.student.scale == 1 ? dx : dx.mul_(w.spec.student.scale);
 }
 
-struct DivergenceFunction : Function<DivergenceFunction> {
-  // Gives value, logp.
-  static variable_list forward(AutogradContext* ctx, const What& what, const at::Tensor& hidden,
-                               const at::Tensor& weight) {
-    const Swept s = sweep(what, hidden, weight);
-    ctx->save_for_backward({hidden, weight, s.log_sum_exp, s.sums.lse_student, s.sums.lse_teacher,
-                            s.sums.value, s.sums.mixture, s.chosen});
-    ctx->set_materialize_grads(false);
-    keep(ctx, what);
-    return {s.sums.value, s.logp};
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &weight = saved[1];
-    const What& w = kept<What>(ctx);
-    const Swept s{{saved[3], saved[4], saved[5], saved[6]}, {}, saved[2], saved[7]};
-    const auto contiguous = [](const at::Tensor& x) {
-      return x.defined() ? x.contiguous() : at::Tensor();
-    };
-    const OutputGradients d{contiguous(douts[0]), contiguous(douts[1])};
-    at::Tensor dhidden, dweight, top;
-    if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
-    if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
-    if (d.value.defined() && !w.dense()) top = slope(w, s.chosen, w.top->logit, s.sums, d.value);
-    each_tile(w, hidden, weight, d.value.defined() && w.dense(), [&](const Tile& t) {
-      const at::Tensor dx = tile_gradient(w, t, s, d, top);
-      if (dhidden.defined()) {
-        at::Tensor to = dhidden.narrow(0, t.row, t.rows);
-        multiply_transposed(dx, t.weight, to, true);
-      }
-      if (dweight.defined()) {
-        at::Tensor to = dweight.narrow(0, t.first, t.columns);
-        weight_gradient(t.weight, dx, hidden.narrow(0, t.row, t.rows), to, true);
-      }
-    });
-    return {at::Tensor(), dhidden, dweight};
-  }
-};
+// Of hidden and the weight's values, from those of the value and of logp.
+Tensors divergence_gradients(const What& w, const Swept& s, const Gradients& d) {
+  at::Tensor dhidden, dweight, top;
+  if (d.wanted(0)) dhidden = at::zeros_like(w.hidden);
+  if (d.wanted(1)) dweight = at::zeros_like(w.weight.values);
+  if (d[0].defined() && !w.dense()) top = slope(w, s.chosen, w.top->logit, s.sums, d[0]);
+  each_tile(w, d[0].defined() && w.dense(), [&](const Tile& t) {
+    const at::Tensor dx = tile_gradient(w, t, s, d, top);
+    if (dhidden.defined()) {
+      at::Tensor to = dhidden.narrow(0, t.row, t.rows);
+      multiply_transposed(dx, t.weight, to, true);
+    }
+    if (dweight.defined()) {
+      at::Tensor to = dweight.narrow(0, t.first, t.columns);
+      weight_gradient(t.weight, dx, w.hidden.narrow(0, t.row, t.rows), to, true);
+    }
+  });
+  return {dhidden, dweight};
+}
 
 Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor& hidden,
                  const Weight& weight) {
@@ -210,12 +181,18 @@ Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor
   for (const int64_t t : target)
     check<DataError>(t >= 0 && t < weight.out(), "token id ", t,
                      " is outside the model's vocabulary of ", weight.out());
+  what.hidden = hidden.contiguous();
   what.target = indices(target, hidden);
   what.weight = weight;
-  what.weight.values.reset();
   what.weight.panels.reset();
-  const variable_list out =
-      DivergenceFunction::apply(std::move(what), hidden.contiguous(), weight.values);
+  Recording call({what.hidden, weight.values});
+  Swept s = sweep(what);
+  call.reads({what.hidden, weight.values, s.log_sum_exp, s.sums.lse_student, s.sums.lse_teacher,
+              s.sums.value, s.sums.mixture, s.chosen});
+  const Tensors outputs{s.sums.value, std::exchange(s.logp, {})};
+  const Tensors out = call.outputs(outputs, [what = std::move(what), s](const Gradients& d) {
+    return divergence_gradients(what, s, d);
+  });
   return {out[0], out[1]};
 }
 
@@ -229,7 +206,7 @@ Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, cons
         teacher.weight.values.sizes(), ", student's hidden ", hidden.sizes(), ", weight ",
         weight.values.sizes());
   What what{
-      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, {}, {}};
+      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, {}, {}, {}};
   if (spec.top_k > 0 && spec.top_k < weight.out())
     what.top = likeliest_tokens(*what.teacher, spec.temperature, spec.top_k);
   return apply(what, target, hidden, weight);
@@ -246,8 +223,8 @@ Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, cons
   check<DataError>(teacher.id.numel() == 0 || (teacher.id.min().item<int64_t>() >= 0 &&
                                                teacher.id.max().item<int64_t>() < weight.out()),
                    "the teacher's token ids are outside the model's vocabulary of ", weight.out());
-  return apply({spec, {}, TopTokens{id, tempered(logit, spec.temperature)}, {}, {}}, target, hidden,
-               weight);
+  return apply({spec, {}, TopTokens{id, tempered(logit, spec.temperature)}, {}, {}, {}}, target,
+               hidden, weight);
 }
 
 }  // namespace temper::ops

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 
 namespace temper::ops {

@@ -11,9 +11,6 @@
 
 namespace temper::ops {
 namespace {
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 // The first entry of the vocabulary that this rank's weight has.
 int64_t first_entry(const HeadSpec& spec, int64_t columns) {
@@ -61,26 +58,18 @@ void check_kept(const KeptTokens& kept, const std::vector<int64_t>& target, int6
   }
 }
 
-Weight with_values(Weight weight, const at::Tensor& values) {
-  weight.values = values;
-  return weight;
-}
-
-struct LogpKept {
+// A call's arguments.
+struct LogpInputs {
   HeadSpec spec;
-  Weight weight;      // without its values
+  at::Tensor hidden;  // [M, H]
+  Weight weight;
   at::Tensor target;  // [M, targets of a row]; where a row has fewer, the others are -1
-  int64_t columns;    // of the vocabulary on this rank
-  std::shared_ptr<const KeptTokens> kept = nullptr;
-  std::vector<HeadAdapter> adapters = {};  // without their tensors
-  Weight weight_of(const at::Tensor& values) const { return with_values(weight, values); }
-  // Of a call's tensors: hidden, weight, then low and up of each adapter.
-  std::vector<HeadAdapter> adapters_of(at::TensorList tensors) const {
-    std::vector<HeadAdapter> found = adapters;
-    for (size_t i = 0; i < found.size(); ++i) {
-      found[i].low = tensors[2 + 2 * i];
-      found[i].up.values = tensors[3 + 2 * i];
-    }
+  std::shared_ptr<const KeptTokens> kept;
+  std::vector<HeadAdapter> adapters;
+  // What gradients are asked of: hidden, the weight's values, then low and up of each adapter.
+  Tensors tensors() const {
+    Tensors found{hidden, weight.values};
+    for (const HeadAdapter& a : adapters) found.insert(found.end(), {a.low, a.up.values});
     return found;
   }
 };
@@ -117,155 +106,142 @@ std::vector<HeadAdapter> adapter_parts(const std::vector<AdapterOverlap>& overla
   return parts;
 }
 
-struct LogpFunction : Function<LogpFunction> {
-  static variable_list forward(AutogradContext* ctx, LogpKept what, at::TensorList tensors) {
-    const at::Tensor &hidden = tensors[0], &weight = tensors[1];
-    const Backend& backend = backend_of(hidden);
-    const int64_t m = hidden.size(0), vocabulary = weight.size(0);
-    // Where another rank has the target it stays 0.
-    at::Tensor chosen = at::zeros(what.target.sizes(), hidden.options());
-    const at::Tensor& target = what.target;
-    at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
-    const int64_t entry = first_entry(what.spec, vocabulary);
-    const std::vector<HeadAdapter> adapters = what.adapters_of(tensors);
-    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
-      const std::vector<HeadAdapter> own = block_of(adapters, first);
-      each_rows(backend, m, [&](int64_t row, int64_t rows) {
-        at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part,
-                                   adapter_parts(overlaps(own, row, rows)));
-        rule_out(what.kept.get(), row, entry + first, x);
-        backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
-        backend.take_entries(x, entry + first, target.narrow(0, row, rows),
-                             chosen.narrow(0, row, rows));
-      });
-    });
-    if (what.spec.ranks) {
-      parts = beside(*what.spec.ranks, parts);
-      what.spec.ranks->all_reduce_sum(chosen);
-    }
-    const SoftmaxSums sums = backend.join_softmax_parts(parts);
-    const at::Tensor logp = chosen.sub_(sums.log_sum_exp.unsqueeze(1)).flatten();
-    variable_list saved = tensors.vec();
-    saved.insert(saved.end(), {sums.log_sum_exp, sums.entropy});
-    ctx->save_for_backward(saved);
-    ctx->set_materialize_grads(false);
-    variable_list constant;
-    if (!what.spec.entropy) constant.push_back(sums.entropy);
-    if (!what.spec.log_sum_exp) constant.push_back(sums.log_sum_exp);
-    ctx->mark_non_differentiable(constant);
-    what.weight.panels.reset();  // not for the backward pass
-    for (HeadAdapter& adapter : what.adapters) adapter.up.panels.reset();
-    keep(ctx, std::move(what));
-    return {logp, sums.entropy, sums.log_sum_exp};
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &weight = saved[1];
-    const SoftmaxSums sums{saved[saved.size() - 2], saved.back()};
-    const LogpKept& what = kept<LogpKept>(ctx);
-    const int64_t m = hidden.size(0);
-    const bool many = what.target.size(1) != 1;
-    // By target; and by row, which is what the log-sum-exp gets.
-    const at::Tensor by_target =
-        many && douts[0].defined() ? douts[0].contiguous().view(what.target.sizes()) : at::Tensor();
-    at::Tensor g = by_target.defined()  ? sum_of_row(by_target)
-                   : douts[0].defined() ? douts[0].contiguous()
-                                        : at::zeros({m}, hidden.options());
-    // log Σ exp x = x[target] - logp: its gradient z takes g - z through logp and z to the target.
-    const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
-    if (z.defined()) g = g - z;
-    const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
-    const std::vector<HeadAdapter> adapters = what.adapters_of(saved);
-    at::Tensor dhidden, dweight;
-    if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
-    if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
-    variable_list dadapters;  // low and up of each
-    for (const HeadAdapter& adapter : adapters) {
-      dadapters.push_back(at::zeros_like(adapter.low));
-      dadapters.push_back(at::zeros_like(adapter.up.values));
-    }
-    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
-      const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
-      const std::vector<HeadAdapter> own = block_of(adapters, first);
-      each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
-        const at::Tensor in = hidden.narrow(0, row, rows);
-        const std::vector<AdapterOverlap> of_rows = overlaps(own, row, rows);
-        const at::Tensor dx = logits_gradient(
-            what, sums, {in, part, adapter_parts(of_rows), row, first}, {g, h, z, by_target});
-        if (dhidden.defined()) {
-          at::Tensor to = dhidden.narrow(0, row, rows);
-          multiply_transposed(dx, part, to, true, backward_panels);
-        }
-        if (dweight.defined()) {
-          at::Tensor to = dweight.narrow(0, first, part.out());
-          weight_gradient(part, dx, in, to, true);
-        }
-        for (const AdapterOverlap& o : of_rows)
-          adapter_gradients(o.part, dx,
-                            dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
-                            dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
-      });
-    });
-    if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
-    variable_list grads{at::Tensor(), dhidden, dweight};
-    grads.insert(grads.end(), dadapters.begin(), dadapters.end());
-    return grads;
-  }
-
-  // The sum of each row's gradients, by target, in an order that nothing else changes.
-  static at::Tensor sum_of_row(const at::Tensor& by_target) {
-    at::Tensor sum = at::zeros({by_target.size(0)}, by_target.options().dtype(at::kDouble));
-    for (int64_t k = 0; k < by_target.size(1); ++k) sum += by_target.select(1, k);
-    return sum.to(by_target.scalar_type());
-  }
-
-  // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
-  // log-sum-exp; all but the first may be undefined. by_target [M, targets of a row]: what g is
-  // the sum of, where rows have several.
-  struct RowGradients {
-    at::Tensor g, h, z, by_target;
-  };
-  // Some rows of the batch from `row` on, and a block of the vocabulary from `first` on.
-  struct Tile {
-    const at::Tensor& hidden;
-    const Weight& part;
-    const std::vector<HeadAdapter>& adapters;
-    int64_t row, first;
-  };
-  // The gradient of a tile's products, before scale, cap and temperature.
-  static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums, const Tile& tile,
-                                    const RowGradients& d) {
-    const Backend& backend = backend_of(tile.hidden);
-    const int64_t row = tile.row, first = tile.first, rows = tile.hidden.size(0),
-                  entry = first_entry(what.spec, what.columns);
-    const auto own = [&](const at::Tensor& x) {
-      return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
-    };
-    at::Tensor x = tile_logits(what.spec, tile.hidden, tile.part, tile.adapters);
-    const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
-    rule_out(what.kept.get(), row, entry + first, x);
-    const at::Tensor target = own(what.target);
-    // Of several targets none is the one that softmax_gradient knows.
-    const bool many = target.size(1) != 1;
-    backend.softmax_gradient(x, entry + first,
-                             many ? at::full({rows}, -1, target.options()) : target.view({rows}),
-                             {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
-    if (d.by_target.defined()) backend.add_to_entries(x, entry + first, target, own(d.by_target));
-    if (d.z.defined()) backend.add_to_entries(x, entry + first, target, own(d.z).unsqueeze(1));
-    if (what.spec.temperature != 1) x.div_(what.spec.temperature);
-    if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
-    if (what.spec.scale != 1) x.mul_(what.spec.scale);
-    return x;
-  }
-  // Adds a tile's part, from the gradient of its products.
-  static void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
-                                at::Tensor dup) {
-    const at::Tensor scaled = dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
-    multiply_transposed(scaled, adapter.up, dlow, true);
-    weight_gradient(adapter.up, scaled, adapter.low, dup, true);
-  }
+struct LogpResult {
+  at::Tensor logp;
+  SoftmaxSums sums;
 };
+LogpResult logp_values(const LogpInputs& in) {
+  const Backend& backend = backend_of(in.hidden);
+  const int64_t m = in.hidden.size(0), vocabulary = in.weight.out();
+  // Where another rank has the target it stays 0.
+  at::Tensor chosen = at::zeros(in.target.sizes(), in.hidden.options());
+  at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, in.hidden.options());
+  const int64_t entry = first_entry(in.spec, vocabulary);
+  each_block(in.weight, m, [&](int64_t first, const Weight& part) {
+    const std::vector<HeadAdapter> own = block_of(in.adapters, first);
+    each_rows(backend, m, [&](int64_t row, int64_t rows) {
+      at::Tensor x = tile_logits(in.spec, in.hidden.narrow(0, row, rows), part,
+                                 adapter_parts(overlaps(own, row, rows)));
+      rule_out(in.kept.get(), row, entry + first, x);
+      backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
+      backend.take_entries(x, entry + first, in.target.narrow(0, row, rows),
+                           chosen.narrow(0, row, rows));
+    });
+  });
+  if (in.spec.ranks) {
+    parts = beside(*in.spec.ranks, parts);
+    in.spec.ranks->all_reduce_sum(chosen);
+  }
+  const SoftmaxSums sums = backend.join_softmax_parts(parts);
+  return {chosen.sub_(sums.log_sum_exp.unsqueeze(1)).flatten(), sums};
+}
+
+// Of several targets of a row each has its own gradient; the sum of a row's, in an order that
+// nothing else changes.
+at::Tensor sum_of_row(const at::Tensor& by_target) {
+  at::Tensor sum = at::zeros({by_target.size(0)}, by_target.options().dtype(at::kDouble));
+  for (int64_t k = 0; k < by_target.size(1); ++k) sum += by_target.select(1, k);
+  return sum.to(by_target.scalar_type());
+}
+
+// Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the log-sum-exp;
+// all but the first may be undefined. by_target [M, targets of a row]: what g is the sum of, where
+// rows have several.
+struct RowGradients {
+  at::Tensor g, h, z, by_target;
+};
+RowGradients row_gradients(const LogpInputs& in, const Gradients& d) {
+  RowGradients rows{.h = d[1], .z = d[2]};
+  if (!d[0].defined())
+    rows.g = at::zeros({in.hidden.size(0)}, in.hidden.options());
+  else if (in.target.size(1) == 1)
+    rows.g = d[0];
+  else
+    rows.g = sum_of_row(rows.by_target = d[0].view(in.target.sizes()));
+  // log Σ exp x = x[target] - logp: its gradient z takes g - z through logp and z to the target.
+  if (rows.z.defined()) rows.g = rows.g - rows.z;
+  return rows;
+}
+
+// Some rows of the batch from `row` on, and a block of the vocabulary from `first` on.
+struct LogpTile {
+  const at::Tensor& hidden;
+  const Weight& part;
+  const std::vector<HeadAdapter>& adapters;
+  int64_t row, first;
+};
+// The gradient of a tile's products, before scale, cap and temperature.
+at::Tensor logits_gradient(const LogpInputs& in, const SoftmaxSums& sums, const LogpTile& tile,
+                           const RowGradients& d) {
+  const Backend& backend = backend_of(tile.hidden);
+  const int64_t row = tile.row, first = tile.first, rows = tile.hidden.size(0),
+                entry = first_entry(in.spec, in.weight.out());
+  const auto own = [&](const at::Tensor& x) {
+    return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
+  };
+  at::Tensor x = tile_logits(in.spec, tile.hidden, tile.part, tile.adapters);
+  const at::Tensor before = in.spec.soft_cap > 0 ? x * in.spec.temperature : at::Tensor();
+  rule_out(in.kept.get(), row, entry + first, x);
+  const at::Tensor target = own(in.target);
+  // Of several targets none is the one that softmax_gradient knows.
+  const bool many = target.size(1) != 1;
+  backend.softmax_gradient(x, entry + first,
+                           many ? at::full({rows}, -1, target.options()) : target.view({rows}),
+                           {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
+  if (d.by_target.defined()) backend.add_to_entries(x, entry + first, target, own(d.by_target));
+  if (d.z.defined()) backend.add_to_entries(x, entry + first, target, own(d.z).unsqueeze(1));
+  if (in.spec.temperature != 1) x.div_(in.spec.temperature);
+  if (before.defined()) x.mul_(1 - (before / in.spec.soft_cap).square());
+  if (in.spec.scale != 1) x.mul_(in.spec.scale);
+  return x;
+}
+
+// Adds a tile's part, from the gradient of its products.
+void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Tensor dlow,
+                       at::Tensor dup) {
+  const at::Tensor scaled = dx.narrow(0, adapter.first_row, adapter.low.size(0)) * adapter.scale;
+  multiply_transposed(scaled, adapter.up, dlow, true);
+  weight_gradient(adapter.up, scaled, adapter.low, dup, true);
+}
+
+Tensors logp_gradients(const LogpInputs& in, const SoftmaxSums& sums, const Gradients& d) {
+  const int64_t m = in.hidden.size(0);
+  const RowGradients of_rows = row_gradients(in, d);
+  at::Tensor dhidden, dweight;
+  if (d.wanted(0)) dhidden = at::zeros_like(in.hidden);
+  if (d.wanted(1)) dweight = at::zeros_like(in.weight.values);
+  Tensors dadapters;  // low and up of each
+  for (const HeadAdapter& adapter : in.adapters) {
+    dadapters.push_back(at::zeros_like(adapter.low));
+    dadapters.push_back(at::zeros_like(adapter.up.values));
+  }
+  each_block(in.weight, m, [&](int64_t first, const Weight& part) {
+    const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
+    const std::vector<HeadAdapter> own = block_of(in.adapters, first);
+    each_rows(backend_of(in.hidden), m, [&](int64_t row, int64_t rows) {
+      const at::Tensor hidden = in.hidden.narrow(0, row, rows);
+      const std::vector<AdapterOverlap> adapted = overlaps(own, row, rows);
+      const at::Tensor dx =
+          logits_gradient(in, sums, {hidden, part, adapter_parts(adapted), row, first}, of_rows);
+      if (dhidden.defined()) {
+        at::Tensor to = dhidden.narrow(0, row, rows);
+        multiply_transposed(dx, part, to, true, backward_panels);
+      }
+      if (dweight.defined()) {
+        at::Tensor to = dweight.narrow(0, first, part.out());
+        weight_gradient(part, dx, hidden, to, true);
+      }
+      for (const AdapterOverlap& o : adapted)
+        adapter_gradients(o.part, dx,
+                          dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
+                          dadapters[2 * o.adapter + 1].narrow(0, first, part.out()));
+    });
+  });
+  if (dhidden.defined() && in.spec.ranks) in.spec.ranks->all_reduce_sum(dhidden);
+  Tensors grads{dhidden, dweight};
+  grads.insert(grads.end(), dadapters.begin(), dadapters.end());
+  return grads;
+}
 
 }  // namespace
 
@@ -288,18 +264,24 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
     check<DataError>(t >= least && t < vocabulary, "token id ", t,
                      " is outside the model's vocabulary of ", vocabulary);
   if (kept) check_kept(*kept, target, vocabulary);
-  LogpKept what{.spec = spec,
-                .weight = with_values(weight, {}),
-                .target = indices(target, hidden).view({rows, of_row}),
-                .columns = weight.out(),
-                .kept = std::move(kept)};
-  variable_list tensors{hidden.contiguous(), weight.values};
-  for (const HeadAdapter& a : adapters) {
-    tensors.insert(tensors.end(), {a.low, a.up.values});
-    what.adapters.push_back({{}, with_values(a.up, {}), a.scale, a.first_row});
-  }
-  variable_list out = LogpFunction::apply(std::move(what), at::TensorList(tensors));
-  return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
+  LogpInputs in{spec,
+                hidden.contiguous(),
+                weight,
+                indices(target, hidden).view({rows, of_row}),
+                std::move(kept),
+                adapters};
+  Recording call(in.tensors());
+  const auto [logp, sums] = logp_values(in);
+  call.reads(in.tensors());
+  call.reads({sums.log_sum_exp, sums.entropy});
+  in.weight.panels.reset();  // not for the backward pass
+  for (HeadAdapter& adapter : in.adapters) adapter.up.panels.reset();
+  const Tensors outputs{logp, spec.entropy ? sums.entropy : at::Tensor(),
+                        spec.log_sum_exp ? sums.log_sum_exp : at::Tensor()};
+  const Tensors out = call.outputs(outputs, [in = std::move(in), sums](const Gradients& d) {
+    return logp_gradients(in, sums, d);
+  });
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace temper::ops
