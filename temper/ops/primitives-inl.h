@@ -87,7 +87,7 @@ virtual at::Tensor row_norms(const at::Tensor& x) const PRIMITIVE;
 // x[n, j] * factor[j] + bias[j]; bias may be undefined.
 virtual at::Tensor scale_columns(const at::Tensor& x, const at::Tensor& factor,
                                  const at::Tensor& bias) const PRIMITIVE;
-// Σ_n a[n, j] b[n, j], or Σ_n a[n, j] where b is undefined: n ascending.
+// Σ_n a[n, j] b[n, j], n ascending.
 virtual at::Tensor column_sums(const at::Tensor& a, const at::Tensor& b) const PRIMITIVE;
 // a, b [N, D] -> [N]: 1 - cosine of the rows.
 virtual at::Tensor cosine_distance(const at::Tensor& a, const at::Tensor& b) const PRIMITIVE;

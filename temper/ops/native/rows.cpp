@@ -248,7 +248,7 @@ at::Tensor NativeBackend::column_sums(const at::Tensor& a, const at::Tensor& b) 
                     end = std::min(first + kColumnsOfThread, width);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t j = first; j < end; ++j)
-          sum[j] += y ? x[r * width + j] * y[r * width + j] : x[r * width + j];
+          sum[j] += x[r * width + j] * y[r * width + j];
     }
   });
   return out;
