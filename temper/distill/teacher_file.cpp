@@ -117,13 +117,20 @@ class TeacherFile : public RemoteTeacher {
 std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
   const Forest& f = *pass.forest;
   std::vector<uint64_t> hash(f.tokens.size());  // hash of the path up to and with each token
+  auto rows = f.rows.begin();                   // the first that begin at the token or behind it
   for (size_t s = 0; s < f.parent.size(); ++s) {
     uint64_t last =
         f.parent[s] < 0
             ? 0
             : hash[static_cast<size_t>(f.segment_start[static_cast<size_t>(f.parent[s]) + 1] - 1)];
-    for (int64_t t = f.segment_start[s]; t < f.segment_start[s + 1]; ++t)
+    for (int64_t t = f.segment_start[s]; t < f.segment_start[s + 1]; ++t) {
+      if (rows != f.rows.end() && rows->begin == t) {
+        for (const int64_t n : {rows->first, rows->count})
+          last = mixed(last, static_cast<int32_t>(n));
+        for (const char c : (rows++)->digest) last = mixed(last, c);
+      }
       hash[static_cast<size_t>(t)] = last = mixed(last, f.tokens[static_cast<size_t>(t)]);
+    }
   }
   std::vector<int64_t> prefixes;
   for (const int64_t row : pass.row_M)

@@ -187,9 +187,9 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
   cache_->store_->copy_page(from.pages_[static_cast<size_t>(whole)], pages_.back());
 }
 
-int64_t PageTable::reuse(std::span<const int32_t> tokens) {
+int64_t PageTable::reuse(std::span<const int32_t> tokens, std::span<const ExternalRows> rows) {
   weights_ = cache_->weights_;
-  std::vector<int64_t> known = cache_->tree_.find(root_, tokens.first(tokens.size() - 1));
+  std::vector<int64_t> known = cache_->tree_.find(root_, tokens.first(tokens.size() - 1), rows);
   if (cache_->has_states())
     while (!known.empty() && cache_->snapshots_.of(known.back()) < 0) known.pop_back();
   for (const int64_t page : known) share(page);
@@ -224,14 +224,16 @@ ops::StateSlots PageTable::state_slots(int64_t first_row, int64_t position, int6
   return slots;
 }
 
-void PageTable::publish(std::span<const int32_t> tokens) {
+void PageTable::publish(std::span<const int32_t> tokens, std::span<const ExternalRows> rows) {
   if (weights_ != cache_->weights_) return;  // other weights computed the first of them
   const size_t width = static_cast<size_t>(cache_->page_tokens());
   int64_t parent = root_;
   for (size_t i = 0; (i + 1) * width <= tokens.size(); ++i) {
     const int64_t mine = pages_[i];
     const bool was_known = cache_->tree_.contains(mine);
-    const int64_t known = cache_->tree_.insert(parent, tokens.subspan(i * width, width), mine);
+    const auto at = static_cast<int64_t>(i * width), count = static_cast<int64_t>(width);
+    const int64_t known = cache_->tree_.insert(parent, tokens.subspan(i * width, width), mine,
+                                               rows_within(rows, at, count));
     if (known != mine) {  // the same bits: this page goes, that one takes its place
       cache_->hold(known);
       cache_->snapshots_.move(mine, known);

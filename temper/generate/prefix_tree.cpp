@@ -4,19 +4,30 @@
 
 namespace temper::generate {
 
-std::vector<int64_t> PrefixTree::find(int64_t root, std::span<const int32_t> tokens) const {
+PrefixTree::Key PrefixTree::key(int64_t parent, std::span<const int32_t> tokens,
+                                std::span<const ExternalRows> rows) {
+  Key key{parent, {tokens.begin(), tokens.end()}, {}};
+  for (const ExternalRows& r : rows) key.rows.push_back({r.begin, r.count, r.first, r.digest});
+  return key;
+}
+
+std::vector<int64_t> PrefixTree::find(int64_t root, std::span<const int32_t> tokens,
+                                      std::span<const ExternalRows> rows) const {
   std::vector<int64_t> pages;
-  const size_t width = static_cast<size_t>(page_tokens_);
-  for (int64_t parent = root; tokens.size() >= width; tokens = tokens.subspan(width)) {
-    const auto edge = edges_.find(key(parent, tokens.first(width)));
+  const int64_t end = std::ssize(tokens) - page_tokens_;
+  for (int64_t parent = root, at = 0; at <= end; at += page_tokens_) {
+    const auto edge = edges_.find(
+        key(parent, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(page_tokens_)),
+            rows_within(rows, at, page_tokens_)));
     if (edge == edges_.end()) break;
     pages.push_back(parent = edge->second);
   }
   return pages;
 }
 
-int64_t PrefixTree::insert(int64_t parent, std::span<const int32_t> tokens, int64_t page) {
-  const auto [edge, inserted] = edges_.try_emplace(key(parent, tokens), page);
+int64_t PrefixTree::insert(int64_t parent, std::span<const int32_t> tokens, int64_t page,
+                           std::span<const ExternalRows> rows) {
+  const auto [edge, inserted] = edges_.try_emplace(key(parent, tokens, rows), page);
   if (!inserted) return edge->second;
   if (nodes_.size() <= static_cast<size_t>(page)) nodes_.resize(static_cast<size_t>(page) + 1);
   nodes_[static_cast<size_t>(page)] = {.known = true, .edge = edge};
@@ -68,13 +79,13 @@ void PrefixTree::check_invariants(const std::vector<bool>& in_use) const {
     const size_t i = static_cast<size_t>(page);
     check(evicted[i] != in_use[i], "page ", page, " of the prefix tree is ",
           in_use[i] ? "in use and can be evicted" : "unused and cannot be evicted");
-    check(is_root(key.first) || contains(key.first), "page ", page, " goes on from page ",
-          key.first, ", which is not known any more");
+    check(is_root(key.parent) || contains(key.parent), "page ", page, " goes on from page ",
+          key.parent, ", which is not known any more");
   }
   std::fill(evicted.begin(), evicted.end(), false);
   for (const int64_t page : unused_) {
     evicted[static_cast<size_t>(page)] = true;
-    const int64_t parent = nodes_[static_cast<size_t>(page)].edge->first.first;
+    const int64_t parent = nodes_[static_cast<size_t>(page)].edge->first.parent;
     check(is_root(parent) || !evicted[static_cast<size_t>(parent)], "page ", parent,
           " would be evicted before page ", page, ", which goes on from it");
   }

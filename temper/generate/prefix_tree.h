@@ -1,14 +1,18 @@
 // Pages of keys and values that are known by the tokens that they hold, so that a sequence which
 // begins alike starts with them (prefix caching; as in SGLang's RadixAttention, Zheng et al., arXiv
-// 2312.07104). An edge of the tree is a whole page of tokens. A page that no sequence uses any more
-// stays until its memory is wanted; the least recently used one goes first.
+// 2312.07104). An edge of the tree is a whole page of tokens, with the digests of the external rows
+// (ops/forest.h) that stand in place of some. A page that no sequence uses any more stays until its
+// memory is wanted; the least recently used one goes first.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "temper/ops/forest.h"
 
 namespace temper::generate {
 
@@ -22,11 +26,13 @@ class PrefixTree {
   explicit PrefixTree(int64_t page_tokens) : page_tokens_(page_tokens) {}
 
   // The pages that hold the longest known beginning of the tokens, in order.
-  std::vector<int64_t> find(int64_t root, std::span<const int32_t> tokens) const;
+  std::vector<int64_t> find(int64_t root, std::span<const int32_t> tokens,
+                            std::span<const ExternalRows> rows = {}) const;
   // Makes a page known: it holds `tokens` (page_tokens of them) and goes on where `parent` ends
   // (a root: it begins a sequence). Gives the page under which these tokens are known: this one, or
   // another one that was known before.
-  int64_t insert(int64_t parent, std::span<const int32_t> tokens, int64_t page);
+  int64_t insert(int64_t parent, std::span<const int32_t> tokens, int64_t page,
+                 std::span<const ExternalRows> rows = {});
   bool contains(int64_t page) const;
 
   // Whether sequences use a known page. A page falls out of use after those that go on from it, and
@@ -44,16 +50,25 @@ class PrefixTree {
   void check_invariants(const std::vector<bool>& in_use) const;
 
  private:
-  // (page before or root, tokens) -> page
-  using Edges = std::map<std::pair<int64_t, std::vector<int32_t>>, int64_t>;
+  struct Key {
+    struct Rows {
+      int64_t begin, count, first;
+      std::string digest;
+      auto operator<=>(const Rows&) const = default;
+    };
+    int64_t parent;  // the page before, or a root
+    std::vector<int32_t> tokens;
+    std::vector<Rows> rows;
+    auto operator<=>(const Key&) const = default;
+  };
+  using Edges = std::map<Key, int64_t>;
   struct Node {
     bool known = false, unused = false;
     Edges::iterator edge;
     std::list<int64_t>::iterator place;  // in unused_
   };
-  Edges::key_type key(int64_t parent, std::span<const int32_t> tokens) const {
-    return {parent, {tokens.begin(), tokens.end()}};
-  }
+  static Key key(int64_t parent, std::span<const int32_t> tokens,
+                 std::span<const ExternalRows> rows);
 
   int64_t page_tokens_;
   Edges edges_;

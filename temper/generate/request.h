@@ -11,6 +11,7 @@
 
 #include "temper/generate/sampling/sampler.h"
 #include "temper/grammar/spec.h"
+#include "temper/ops/forest.h"
 
 namespace temper::generate {
 
@@ -51,6 +52,7 @@ struct Request {
   // stop texts, the grammar and min_new_tokens see them, and Completion::text has them; all else is
   // of the tokens after them. At most `position`, and fewer than the prompt has.
   int64_t begun = 0;
+  std::vector<ExternalRows> rows = {};  // in place of the embeddings of some of the prompt's tokens
 };
 
 using RequestId = uint64_t;  // of one engine

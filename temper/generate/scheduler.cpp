@@ -150,7 +150,7 @@ void Scheduler::plan_prefill(const PassOf& pass_of) {
 int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) {
   const std::span<const int32_t> tokens = prompt.request.prompt;
   if (prompt.filled == 0 && !prompt.logprobs) {
-    prompt.filled = prompt.pages.reuse(tokens);
+    prompt.filled = prompt.pages.reuse(tokens, prompt.request.rows);
     statistics_.reused_tokens += prompt.filled;
   }
   const int64_t chunk = std::min(most, prompt.length() - prompt.filled);
@@ -158,8 +158,8 @@ int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) 
   if (prompt.logprobs)
     pass.to_score.push_back({&prompt, pass.forest->num_tokens(), prompt.filled, chunk});
   pass.forest->add_root(
-      tokens.subspan(static_cast<size_t>(prompt.filled), static_cast<size_t>(chunk)),
-      prompt.filled);
+      tokens.subspan(static_cast<size_t>(prompt.filled), static_cast<size_t>(chunk)), prompt.filled,
+      rows_within(prompt.request.rows, prompt.filled, chunk));
   pass.rows.add(prompt.pages, chunk);
   nn::append_adapter_rows(pass.adapters, prompt.request.adapter, chunk);
   prompt.filled += chunk;
@@ -170,7 +170,8 @@ int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) 
 
 std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& passes) {
   for (const ScheduledPass& pass : passes)
-    for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
+    for (const auto& [prompt, row] : pass.prefilled)
+      prompt->pages.publish(prompt->request.prompt, prompt->request.rows);
   std::erase_if(filling_, [](const auto& prompt) { return prompt->ready(); });
   std::vector<Sequence*> begun;
   for (const auto& sequence : running_) {
@@ -190,7 +191,7 @@ void Scheduler::end(Sequence& sequence) {
     std::vector<int32_t> tokens = prompt.request.prompt;
     tokens.insert(tokens.end(), sequence.completion.tokens.begin(),
                   sequence.completion.tokens.end() - 1);
-    sequence.pages->publish(tokens);
+    sequence.pages->publish(tokens, prompt.request.rows);
   }
   sequence.pages.reset();
   reserved_ -= pages_of_sample(prompt.request, cache_.page_tokens());

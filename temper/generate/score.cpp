@@ -24,7 +24,7 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
     if (row.adapter != adapter) continue;
     check(row.first_scored >= 1, "score: a row's first token has nothing before it");
     const int64_t start = forest->num_tokens();
-    forest->add_root(row.tokens);
+    forest->add_root(row.tokens, 0, row.rows);
     for (size_t i = row.first_scored; i < row.tokens.size(); ++i) {
       at_row.push_back(start + static_cast<int64_t>(i) - 1);
       target.push_back(row.tokens[i]);

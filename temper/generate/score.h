@@ -10,9 +10,10 @@
 namespace temper::generate {
 
 struct ScoreRequest {
-  std::vector<int32_t> tokens;  // the whole row
-  size_t first_scored = 1;      // the completion begins here; at least 1
-  int adapter = 0;              // nn::Context::adapter
+  std::vector<int32_t> tokens;          // the whole row
+  size_t first_scored = 1;              // the completion begins here; at least 1
+  int adapter = 0;                      // nn::Context::adapter
+  std::vector<ExternalRows> rows = {};  // in place of tokens' embeddings
 };
 struct ScoreResult {
   std::vector<float> logprobs;                      // of tokens[first_scored ..]

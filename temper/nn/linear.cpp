@@ -37,6 +37,24 @@ at::Tensor embedding_noise(const DropoutKeys& keys, const at::Tensor& x) {
   return noise.to(x.options());
 }
 
+// x with external rows in place of its own.
+at::Tensor with_rows(const at::Tensor& x, const std::vector<ExternalRows>& rows) {
+  std::vector<at::Tensor> parts;
+  int64_t end = 0;
+  const auto keep_until = [&](int64_t begin) {
+    if (begin > end) parts.push_back(x.narrow(0, end, begin - end));
+  };
+  for (const ExternalRows& r : rows) {
+    check(r.features.size(1) == x.size(1), "external rows of ", r.features.size(1),
+          " numbers, and the model's have ", x.size(1));
+    keep_until(r.begin);
+    parts.push_back(r.features.narrow(0, r.first, r.count).to(x.device()));
+    end = r.begin + r.count;
+  }
+  keep_until(x.size(0));
+  return at::cat(parts);
+}
+
 }  // namespace
 
 Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
@@ -251,7 +269,7 @@ at::Tensor Embedding::of_ids(const std::vector<int64_t>& ids, const Context& con
   return at::cat(parts);
 }
 
-at::Tensor Embedding::forward(const Context& context) {
+at::Tensor Embedding::of_tokens(const Context& context) {
   std::vector<int64_t> ids(context.forest->tokens.begin(), context.forest->tokens.end());
   if (group_)
     for (int64_t& id : ids) {
@@ -260,11 +278,17 @@ at::Tensor Embedding::forward(const Context& context) {
       id -= group_->rank() * weight.shape()[0];
       if (id < 0 || id >= weight.shape()[0]) id = ops::kNoRow;
     }
-  at::Tensor x = run_unit(*this, {}, context.adapters(), false,
-                          [&](const Tensors&) { return Tensors{of_ids(ids, context)}; })[0];
-  if (group_) x = ops::sum_over(group_, x);
-  if (!context.dropout || context.dropout->noise_alpha == 0) return x;
-  return ops::add_scaled(x, embedding_noise(*context.dropout, x));
+  const at::Tensor x = run_unit(*this, {}, context.adapters(), false,
+                                [&](const Tensors&) { return Tensors{of_ids(ids, context)}; })[0];
+  return group_ ? ops::sum_over(group_, x) : x;
+}
+
+at::Tensor Embedding::forward(const Context& context) {
+  at::Tensor x = of_tokens(context);
+  if (context.dropout && context.dropout->noise_alpha != 0)
+    x = ops::add_scaled(x, embedding_noise(*context.dropout, x));
+  const std::vector<ExternalRows>& rows = context.forest->rows;
+  return rows.empty() ? x : with_rows(x, rows);
 }
 
 LmHead::LmHead(Module& parent, std::string name, int64_t width, int64_t vocabulary, double init_std)

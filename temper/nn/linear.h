@@ -153,8 +153,11 @@ class Embedding : public Module {
  public:
   Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double init_std,
             double scale = 1.0);
-  // [N, width] of the context's tokens, with its noise where it has any.
+  // [N, width] of the context's tokens, with its noise where it has any; where the forest has
+  // external rows, these as they are. Throws RunError for rows of another width.
   at::Tensor forward(const Context& context);
+  // The same of the tokens alone: without noise and external rows.
+  at::Tensor of_tokens(const Context& context);
 
   Parameter weight;  // [vocabulary, width]
   WeightVersions versions;

@@ -31,8 +31,9 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
   for (const PackUnit::Segment& segment : unit.segments) {
     const size_t parent = static_cast<size_t>(segment.parent);
     const int64_t first = forest->num_tokens();
-    placed.push_back(segment.parent < 0 ? forest->add_root(segment.tokens)
-                                        : forest->add_child(placed.at(parent), segment.tokens));
+    placed.push_back(segment.parent < 0
+                         ? forest->add_root(segment.tokens, 0, segment.rows)
+                         : forest->add_child(placed.at(parent), segment.tokens, segment.rows));
     last_token.push_back(forest->num_tokens() - 1);
     const int64_t begin = num_targets();
     for (size_t i = 0; i < segment.tokens.size(); ++i) {

@@ -29,8 +29,9 @@ struct PackUnit {
     // By token, the token that the loss asks for there, or a negative number. Empty: none. The
     // first label of a root has nothing before it and is passed over.
     std::span<const int32_t> labels;
-    int64_t tag = 0;      // the caller's own name for the segment
-    bool scored = false;  // a scalar head reads its last token
+    int64_t tag = 0;                          // the caller's own name for the segment
+    bool scored = false;                      // a scalar head reads its last token
+    std::span<const ExternalRows> rows = {};  // in place of tokens' embeddings
   };
   std::vector<Segment> segments;  // in depth-first order
   int64_t num_tokens() const;

@@ -14,6 +14,7 @@ namespace temper::workers {
 namespace {
 
 constexpr const char* kWhere = "another rank";
+constexpr const char* kRowsStay = "rows in place of tokens' embeddings do not go to other ranks";
 
 // A member of another rank's message. Ranks run the same program: a message that lacks one came
 // from something else.
@@ -29,6 +30,7 @@ T member(const Json& json, const char* key) {
 }  // namespace
 
 std::string sample_text(int64_t version, const generate::Request& request) {
+  check(request.rows.empty(), kRowsStay);
   return dump_json({{"version", version},
                     {"index", request.index},
                     {"prompt", request.prompt},
@@ -88,6 +90,7 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
 
 std::string score_text(const train::ForwardPass& pass, double temperature) {
   const Forest& f = *pass.forest;
+  check(f.rows.empty(), kRowsStay);
   const ops::KeptTokens none, &kept = pass.kept ? *pass.kept : none;
   return dump_json({{"tokens", f.tokens},
                     {"segment_start", f.segment_start},

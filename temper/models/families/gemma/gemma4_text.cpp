@@ -114,13 +114,12 @@ struct LayerEmbeddings : nn::Module {
         norm(body, "per_layer_projection_norm", width,
              c.attention.norm_eps * static_cast<double>(c.hidden_size)) {}
 
-  // (norm(projection(x)) + sqrt(width) embed(token)) / sqrt(2), [N, layers * width].
+  // (norm(projection(x)) + sqrt(width) embed(token)) / sqrt(2), [N, layers * width]. Noise and
+  // external rows are in x alone.
   at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
-    nn::Context quiet = context;
-    quiet.dropout = nullptr;  // embed_tokens has the noise
     const at::Tensor projected = projection.forward(x, context);
     const at::Tensor normed = norm.forward(projected.view({-1, width})).view(projected.sizes());
-    return ops::add_scaled(embed.forward(quiet), normed, std::sqrt(0.5));
+    return ops::add_scaled(embed.of_tokens(context), normed, std::sqrt(0.5));
   }
 
   int64_t width;
