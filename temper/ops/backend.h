@@ -32,8 +32,8 @@
 namespace temper::ops {
 
 struct AttentionResult {
-  at::Tensor out;          // [N, num_heads * head_dim]
-  at::Tensor log_sum_exp;  // [N, num_heads], of the scaled, capped scores and the sink
+  at::Tensor out;          // [n, num_heads * head_dim]
+  at::Tensor log_sum_exp;  // [n, num_heads], of the scaled, capped scores and the sink
 };
 struct AttentionGradients {
   at::Tensor q, k, v, q_norm, k_norm;  // the norms' undefined where the spec has none

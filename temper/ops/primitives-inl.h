@@ -100,15 +100,15 @@ virtual at::Tensor squared_distance(const at::Tensor& a, const at::Tensor& b) co
 virtual at::Tensor pool_features(const at::Tensor& x, int64_t width) const PRIMITIVE;
 
 // -- Attention (attention.h, kv_store.h). Roots of the forest start at position 0.
-// q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], before norm and rotary
-// embedding.
+// q [n, num_heads * head_dim] of the tokens [first, first + n), k and v [N, num_kv_heads * head_dim]
+// of all, before norm and rotary embedding; n rows of results.
 virtual AttentionResult attention(const AttentionSpec& spec, const RotaryTable& rotary,
-                                  const Forest& forest, const at::Tensor& q, const at::Tensor& k,
-                                  const at::Tensor& v) const PRIMITIVE;
+                                  const Forest& forest, int64_t first, const at::Tensor& q,
+                                  const at::Tensor& k, const at::Tensor& v) const PRIMITIVE;
 virtual AttentionGradients attention_backward(const AttentionSpec& spec, const RotaryTable& rotary,
-                                              const Forest& forest, const at::Tensor& q,
-                                              const at::Tensor& k, const at::Tensor& v,
-                                              const AttentionResult& result,
+                                              const Forest& forest, int64_t first,
+                                              const at::Tensor& q, const at::Tensor& k,
+                                              const at::Tensor& v, const AttentionResult& result,
                                               const at::Tensor& dout) const PRIMITIVE;
 // Most bytes that attention() and attention_backward() of such a pass hold at once, besides what
 // they are given and give. An upper bound for devices; 0 where it is small.

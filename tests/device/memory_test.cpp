@@ -26,9 +26,9 @@ int64_t measured(const AttentionSpec& s, const Forest& forest, int64_t positions
                    dout = q.clone();
   pretend::reset_peak();
   const int64_t before = pretend::counts().live_bytes;
-  const AttentionResult result = aten_backend().attention(s, rotary, forest, q, k, v);
+  const AttentionResult result = aten_backend().attention(s, rotary, forest, 0, q, k, v);
   const AttentionGradients d =
-      aten_backend().attention_backward(s, rotary, forest, q, k, v, result, dout);
+      aten_backend().attention_backward(s, rotary, forest, 0, q, k, v, result, dout);
   CHECK(d.q.numel() == q.numel());
   return pretend::counts().peak_bytes - pretend::counts().live_bytes +
          (pretend::counts().live_bytes - before) - static_cast<int64_t>(result.out.nbytes());

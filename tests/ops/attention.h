@@ -26,6 +26,8 @@ inline ForestView view(const Forest& f) {
           f.subtree_end.data()};
 }
 
+inline QueryRange all_queries(const Forest& f) { return {0, f.num_tokens()}; }
+
 inline double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));

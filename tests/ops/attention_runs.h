@@ -70,9 +70,9 @@ inline Tensors attended(const Backend& backend, const Heads& h, const Forest& fo
       other ? *other
             : rotary(*std::max_element(forest.position.begin(), forest.position.end()) + 1,
                      h.spec.head_dim, h.q.scalar_type());
-  const AttentionResult result = backend.attention(h.spec, table, forest, h.q, h.k, h.v);
+  const AttentionResult result = backend.attention(h.spec, table, forest, 0, h.q, h.k, h.v);
   const AttentionGradients d =
-      backend.attention_backward(h.spec, table, forest, h.q, h.k, h.v, result, h.dout);
+      backend.attention_backward(h.spec, table, forest, 0, h.q, h.k, h.v, result, h.dout);
   Tensors out{result.out, result.log_sum_exp, d.q, d.k, d.v};
   if (h.spec.q_norm.defined()) out.insert(out.end(), {d.q_norm, d.k_norm});
   return out;

@@ -43,11 +43,11 @@ struct Arrays {
     lse.resize(static_cast<size_t>(tokens * s.num_heads));
   }
   void forward(const AttentionShape& s, const Forest& f) {
-    attention<T>(s, view(f), q.data(), k.data(), v.data(), out.data(), lse.data());
+    attention<T>(s, view(f), all_queries(f), q.data(), k.data(), v.data(), out.data(), lse.data());
   }
   void backward(const AttentionShape& s, const Forest& f) {
-    attention_backward<T>(s, view(f), q.data(), k.data(), v.data(), out.data(), lse.data(),
-                          dout.data(), dq.data(), dk.data(), dv.data());
+    attention_backward<T>(s, view(f), all_queries(f), q.data(), k.data(), v.data(), out.data(),
+                          lse.data(), dout.data(), dq.data(), dk.data(), dv.data());
   }
 };
 
@@ -83,8 +83,8 @@ TEST_CASE("paths of hundreds of tokens give the definition's bits, and float64's
     CAPTURE(seed);
     Arrays<float> a = draw_arrays(draws, s, f.num_tokens());
     std::vector<float> out(a.out.size()), lse(a.lse.size());
-    reference_attention<float, FloatMath>(s, view(f), a.q.data(), a.k.data(), a.v.data(),
-                                          out.data(), lse.data());
+    reference_attention<float, FloatMath>(s, view(f), all_queries(f), a.q.data(), a.k.data(),
+                                          a.v.data(), out.data(), lse.data());
     Arrays<double> exact(s, f.num_tokens());
     exact.q.assign(a.q.begin(), a.q.end());
     exact.k.assign(a.k.begin(), a.k.end());

@@ -130,7 +130,7 @@ TEST_CASE("aten: a cache's chunks and single rows give attention over the whole 
           run.run({{b, {of_b + 1 + i}, n + 1 + i}, {a, {n + 23 + i}, n + 23 + i}}, 1);
         run.run({{b, range(of_b + 8, of_b + 20), n + 8}}, 1);
         const at::Tensor expected =
-            native_backend().attention(h.spec, table, forest, h.q, h.k, h.v).out;
+            native_backend().attention(h.spec, table, forest, 0, h.q, h.k, h.v).out;
         check_close(run.out, expected, backend->name());
         store->clear();
       }
@@ -162,7 +162,7 @@ TEST_CASE("aten: what a page held before does not show") {
   before.run({{{1, 2, 3}, range(0, 40), 0}}, 0);
   CachedRun run{*store, h, table, at::zeros_like(h.q)};
   run.run({{{3, 1}, range(0, 20), 0}}, 0);
-  check_close(run.out, native_backend().attention(h.spec, table, forest, h.q, h.k, h.v).out,
+  check_close(run.out, native_backend().attention(h.spec, table, forest, 0, h.q, h.k, h.v).out,
               "pages");
 }
 

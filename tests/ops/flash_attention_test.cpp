@@ -60,9 +60,9 @@ RotaryTable no_rotation(int64_t positions, int64_t head_dim) {
 
 Tensors attended_unrotated(const Backend& backend, const Heads& h, const Forest& forest) {
   const RotaryTable table = no_rotation(forest.num_tokens(), h.spec.head_dim);
-  const AttentionResult result = backend.attention(h.spec, table, forest, h.q, h.k, h.v);
+  const AttentionResult result = backend.attention(h.spec, table, forest, 0, h.q, h.k, h.v);
   const AttentionGradients d =
-      backend.attention_backward(h.spec, table, forest, h.q, h.k, h.v, result, h.dout);
+      backend.attention_backward(h.spec, table, forest, 0, h.q, h.k, h.v, result, h.dout);
   return {result.out, result.log_sum_exp, d.q, d.k, d.v};
 }
 
@@ -104,6 +104,34 @@ TEST_CASE("flash: attention over forests of every shape, and its gradients") {
         CHECK(error(found[n], expected[n], least) < 2e-2);
       }
     }
+  }
+}
+
+TEST_CASE("flash: queries in ranges give the rows of all, and gradients that add up") {
+  for (const Segments& segments : kForests) {
+    const Forest forest = forest_of(segments);
+    const int64_t n = forest.num_tokens();
+    const Heads h = rounded_heads(fast(shape(4, 2, 8)), n);
+    const RotaryTable table = no_rotation(n, 8);
+    const FlashOnProcessor flash(/*rounds=*/false);
+    const Tensors expected = attended_unrotated(aten_backend(), h, forest);
+    Tensors rows[3], sums{at::zeros_like(h.k), at::zeros_like(h.v)};
+    for (int64_t first = 0; first < n; first += 13) {
+      const int64_t count = std::min<int64_t>(13, n - first);
+      const at::Tensor q = h.q.narrow(0, first, count), dout = h.dout.narrow(0, first, count);
+      const AttentionResult result =
+          aten_backend().attention(h.spec, table, forest, first, q, h.k, h.v);
+      const AttentionGradients d = aten_backend().attention_backward(h.spec, table, forest, first,
+                                                                     q, h.k, h.v, result, dout);
+      rows[0].push_back(result.out);
+      rows[1].push_back(result.log_sum_exp);
+      rows[2].push_back(d.q);
+      sums[0] += d.k;
+      sums[1] += d.v;
+    }
+    const double least = n == 1 ? 1 : 0;
+    for (size_t i = 0; i < 3; ++i) CHECK(error(at::cat(rows[i]), expected[i], least) < 1e-5);
+    for (size_t i = 0; i < 2; ++i) CHECK(error(sums[i], expected[3 + i], least) < 4e-3);
   }
 }
 
@@ -213,7 +241,7 @@ TEST_CASE("flash: pages of a cache, shared and copied, in chunks, single rows an
     run.run({{b, range(of_b + 8, of_b + 20), n + 8}}, 1);
     CHECK(flash.paged() == 11);
     const at::Tensor expected =
-        native_backend().attention(h.spec, table, forest, h.q, h.k, h.v).out;
+        native_backend().attention(h.spec, table, forest, 0, h.q, h.k, h.v).out;
     CHECK(error(run.out, expected) < 1e-5);
   }
 }
@@ -231,7 +259,7 @@ TEST_CASE("flash: layers that the kernels cannot compute gather the same pages")
   run.run({{{1, 0}, range(0, 270), 0}}, 0);
   run.run({{{1, 0}, range(270, 300), 270}}, 0);
   CHECK(flash.forward() == 0);
-  CHECK(error(run.out, native_backend().attention(h.spec, table, forest, h.q, h.k, h.v).out) <
+  CHECK(error(run.out, native_backend().attention(h.spec, table, forest, 0, h.q, h.k, h.v).out) <
         1e-5);
 }
 

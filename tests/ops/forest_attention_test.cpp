@@ -68,9 +68,11 @@ Outputs<T> run(const AttentionShape& s, const Forest& f, const Inputs<T>& in) {
                std::vector<T>(static_cast<size_t>(f.num_tokens() * s.num_heads)),
                std::vector<T>(in.q.size()), std::vector<T>(in.k.size()),
                std::vector<T>(in.v.size())};
-  attention<T>(s, view(f), in.q.data(), in.k.data(), in.v.data(), o.out.data(), o.lse.data());
-  attention_backward<T>(s, view(f), in.q.data(), in.k.data(), in.v.data(), o.out.data(),
-                        o.lse.data(), in.dout.data(), o.dq.data(), o.dk.data(), o.dv.data());
+  attention<T>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(), o.out.data(),
+               o.lse.data());
+  attention_backward<T>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
+                        o.out.data(), o.lse.data(), in.dout.data(), o.dq.data(), o.dk.data(),
+                        o.dv.data());
   return o;
 }
 
@@ -111,12 +113,12 @@ TEST_CASE("attention gives the bits of its definition on every target and number
     const Forest f = random_forest(draws);
     const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
     std::vector<float> out(in.q.size()), lse(static_cast<size_t>(f.num_tokens() * s.num_heads));
-    reference_attention<float, FloatMath>(s, view(f), in.q.data(), in.k.data(), in.v.data(),
-                                          out.data(), lse.data());
+    reference_attention<float, FloatMath>(s, view(f), all_queries(f), in.q.data(), in.k.data(),
+                                          in.v.data(), out.data(), lse.data());
     for_each_target([&] {
       std::vector<float> found(out.size()), found_lse(lse.size());
-      attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), found.data(),
-                       found_lse.data());
+      attention<float>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
+                       found.data(), found_lse.data());
       CHECK(same_bits(found, out));
       CHECK(same_bits(found_lse, lse));
     });
@@ -132,8 +134,9 @@ TEST_CASE("gradients are the bits of their definition on every target and number
     const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
     Outputs<float> expected = run(s, f, in);
     reference_attention_backward<float, FloatMath>(
-        s, view(f), in.q.data(), in.k.data(), in.v.data(), expected.out.data(), expected.lse.data(),
-        in.dout.data(), expected.dq.data(), expected.dk.data(), expected.dv.data());
+        s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(), expected.out.data(),
+        expected.lse.data(), in.dout.data(), expected.dq.data(), expected.dk.data(),
+        expected.dv.data());
     for_each_target([&] {
       const Outputs<float> found = run(s, f, in);
       CHECK(same_bits(found.dq, expected.dq));
@@ -180,7 +183,8 @@ TEST_CASE("attention through pages, in any chunks, gives the bits of the whole s
     f.add_root(blank(n));
     const Inputs<float> in = draw_inputs(draws, s, n);
     std::vector<float> whole(in.q.size());
-    attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
+    attention<float>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
+                     whole.data(), nullptr);
     for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
   }
 }
@@ -200,7 +204,8 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
         round_to(dtype, static_cast<int64_t>(x->size()), x->data());
       CHECK(!same_bits(in.k, plain.k));
       std::vector<float> whole(in.q.size());
-      attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
+      attention<float>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
+                       whole.data(), nullptr);
       s.cache_dtype = dtype;
       CHECK(2 * page_bytes(s) == all);
       for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });

@@ -13,15 +13,17 @@ namespace {
 // A call's heads as scores read them.
 struct PreparedForest {
   std::shared_ptr<const ForestPlan> plan;
-  RotaryRows rotary;
-  at::Tensor q, k, v;  // [N, heads, head_dim]
+  RotaryRows query_rotary, rotary;  // of the queries' tokens, and of all
+  at::Tensor q, k, v;               // [rows, heads, head_dim]
 };
 PreparedForest prepared_forest(const AttentionSpec& s, const RotaryTable& rotary,
-                               const Forest& forest, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v) {
-  PreparedForest x{plan_of(forest, q.device()), {}, {}, {}, {}};
+                               const Forest& forest, int64_t first, const at::Tensor& q,
+                               const at::Tensor& k, const at::Tensor& v) {
+  const int64_t n = q.size(0);
+  PreparedForest x{plan_of(forest, {first, first + n}, q.device()), {}, {}, {}, {}, {}};
   x.rotary = x.plan->rotary(rotary);
-  x.q = prepare_queries(s, x.rotary, q);
+  x.query_rotary = range_of(x.rotary, first, n);
+  x.q = prepare_queries(s, x.query_rotary, q);
   x.k = round_to_cache(s, prepare_keys(s, x.rotary, k));
   if (v.defined()) x.v = round_to_cache(s, v).view({v.size(0), s.num_kv_heads, s.head_dim});
   return x;
@@ -41,8 +43,9 @@ std::shared_ptr<const FlashPart> flash_part(const AttentionSpec& s, const Forest
                                             int64_t depth) {
   std::shared_ptr<const FlashPart> part = plan.flash_part(depth);
   const bool reaches = depth == 0 || s.window == 0 || part->farthest < s.window,
-             fits = part->batch.query_start.size(0) - 1 <= kMostFlashSequences;
-  return reaches && fits ? part : nullptr;
+             fits = part->batch.query_start.size(0) - 1 <= kMostFlashSequences,
+             any = part->batch.longest_query > 0;
+  return reaches && fits && any ? part : nullptr;
 }
 
 // Softmax over the keys that rows have a result of and over more keys.
@@ -85,13 +88,14 @@ at::Tensor zeros_if_defined(const at::Tensor& x) {
 }
 
 // From gradients of the heads' vectors to those of q, k as projected and the norms.
-AttentionGradients projected_gradients(const AttentionSpec& s, const RotaryRows& rotary,
-                                       const at::Tensor& q, const at::Tensor& k,
-                                       const at::Tensor& dq, const at::Tensor& dk) {
+AttentionGradients projected_gradients(const AttentionSpec& s, const RotaryRows& query_rotary,
+                                       const RotaryRows& rotary, const at::Tensor& q,
+                                       const at::Tensor& k, const at::Tensor& dq,
+                                       const at::Tensor& dk) {
   AttentionGradients d;
   d.q_norm = zeros_if_defined(s.q_norm);
   d.k_norm = zeros_if_defined(s.k_norm);
-  d.q = prepare_queries_backward(s, rotary, q, dq, d.q_norm);
+  d.q = prepare_queries_backward(s, query_rotary, q, dq, d.q_norm);
   d.k = prepare_keys_backward(s, rotary, k, dk, d.k_norm);
   return d;
 }
@@ -100,10 +104,10 @@ AttentionGradients projected_gradients(const AttentionSpec& s, const RotaryRows&
 }  // namespace aten_impl
 
 AttentionResult AtenBackend::attention(const AttentionSpec& s, const RotaryTable& rotary,
-                                       const Forest& forest, const at::Tensor& q,
+                                       const Forest& forest, int64_t first, const at::Tensor& q,
                                        const at::Tensor& k, const at::Tensor& v) const {
   const aten_impl::BelowAutograd below;
-  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, q, k, v);
+  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, first, q, k, v);
   AttentionResult result{at::empty_like(x.q), at::empty({q.size(0), s.num_heads}, q.options())};
   aten_impl::FlashInputs rounded;
   const bool flash = aten_impl::takes_flash(s, q);
@@ -123,12 +127,12 @@ AttentionResult AtenBackend::attention(const AttentionSpec& s, const RotaryTable
 // Every part with the joined output and log-sum-exp: its probabilities are then the whole row's.
 AttentionGradients AtenBackend::attention_backward(const AttentionSpec& s,
                                                    const RotaryTable& rotary, const Forest& forest,
-                                                   const at::Tensor& q, const at::Tensor& k,
-                                                   const at::Tensor& v,
+                                                   int64_t first, const at::Tensor& q,
+                                                   const at::Tensor& k, const at::Tensor& v,
                                                    const AttentionResult& result,
                                                    const at::Tensor& dout) const {
   const aten_impl::BelowAutograd below;
-  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, q, k, v);
+  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, first, q, k, v);
   const at::Tensor by_head = dout.view_as(x.q), out = result.out.view_as(x.q);
   aten_impl::PaddedInputs in{x.q, x.k, x.v, result.log_sum_exp, by_head, {}};
   aten_impl::FlashInputs rounded;
@@ -149,7 +153,8 @@ AttentionGradients AtenBackend::attention_backward(const AttentionSpec& s,
     for (const aten_impl::PaddedBatch& batch : *x.plan->padded_part(depth, s.window, s.num_heads))
       aten_impl::padded_attention_backward(s, batch, in, d);
   }
-  AttentionGradients gradients = aten_impl::projected_gradients(s, x.rotary, q, k, d.q, d.k);
+  AttentionGradients gradients =
+      aten_impl::projected_gradients(s, x.query_rotary, x.rotary, q, k, d.q, d.k);
   gradients.v = d.v.view_as(v);
   return gradients;
 }
@@ -158,7 +163,7 @@ HeadVectors AtenBackend::head_vectors(const AttentionSpec& s, const RotaryTable&
                                       const Forest& forest, const at::Tensor& q,
                                       const at::Tensor& k) const {
   const aten_impl::BelowAutograd below;
-  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, q, k, {});
+  const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, 0, q, k, {});
   return {x.q, x.k};
 }
 
@@ -168,8 +173,9 @@ AttentionGradients AtenBackend::head_vectors_backward(const AttentionSpec& s,
                                                       const at::Tensor& k,
                                                       HeadVectors gradients) const {
   const aten_impl::BelowAutograd below;
-  const aten_impl::RotaryRows rows = aten_impl::plan_of(forest, q.device())->rotary(rotary);
-  return aten_impl::projected_gradients(s, rows, q, k, gradients.q, gradients.k);
+  const aten_impl::RotaryRows rows =
+      aten_impl::plan_of(forest, {0, q.size(0)}, q.device())->rotary(rotary);
+  return aten_impl::projected_gradients(s, rows, rows, q, k, gradients.q, gradients.k);
 }
 
 }  // namespace temper::ops

@@ -16,8 +16,9 @@ constexpr int64_t kCausalRows = 512;
 
 }  // namespace
 
-ForestPlan::ForestPlan(const Forest& forest, at::Device device)
+ForestPlan::ForestPlan(const Forest& forest, QueryRows queries, at::Device device)
     : device_(device),
+      queries_(queries),
       host_position_(forest.position),
       segment_start_(forest.segment_start),
       parent_(forest.parent) {
@@ -29,9 +30,9 @@ ForestPlan::ForestPlan(const Forest& forest, at::Device device)
   upload.to(device);
 }
 
-bool ForestPlan::is_of(const Forest& forest, at::Device device) const {
-  return device_ == device && parent_ == forest.parent && segment_start_ == forest.segment_start &&
-         host_position_ == forest.position;
+bool ForestPlan::is_of(const Forest& forest, QueryRows queries, at::Device device) const {
+  return device_ == device && queries_ == queries && parent_ == forest.parent &&
+         segment_start_ == forest.segment_start && host_position_ == forest.position;
 }
 
 void ForestPlan::find_nodes(const Forest& forest) {
@@ -57,11 +58,16 @@ void ForestPlan::find_nodes(const Forest& forest) {
 
 std::vector<ForestPlan::Pair> ForestPlan::pairs(int64_t depth) const {
   std::vector<Pair> out;
+  const auto add = [&](int64_t first, int64_t end, const Node& keys, bool causal) {
+    first = std::max(first, queries_.first);
+    end = std::min(end, queries_.end);
+    if (first < end) out.push_back({first, end, keys.first, causal ? end : keys.end, causal});
+  };
   for (const Node& node : nodes_) {
     if (depth == 0)
-      out.push_back({node.first, node.end, node.first, node.end, true});
-    else if (node.depth == depth - 1 && node.below_end > node.end)
-      out.push_back({node.end, node.below_end, node.first, node.end, false});
+      add(node.first, node.end, node, true);
+    else if (node.depth == depth - 1)
+      add(node.end, node.below_end, node, false);
   }
   return out;
 }
@@ -99,7 +105,7 @@ PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool mas
   }
   PaddedRows query(queries, kNoQuery), key(keys, kNoKey);
   for (const Rectangle& r : rectangles) {
-    query.add(r.query, r.queries, host_position_.data() + r.query);
+    query.add(r.query - queries_.first, r.queries, host_position_.data() + r.query);
     key.add(r.key, r.keys, host_position_.data() + r.key);
   }
   PaddedBatch b;
@@ -140,7 +146,8 @@ FlashPart ForestPlan::make_flash(int64_t depth) const {
     longest = std::max(longest, end - first);
   };
   for (const Pair& pair : pairs(depth)) {
-    add(pair.query, pair.query_end, query, query_start, b.longest_query);
+    add(pair.query - queries_.first, pair.query_end - queries_.first, query, query_start,
+        b.longest_query);
     add(pair.key, pair.key_end, key, key_start, b.longest_key);
     const auto first = host_position_.begin();
     part.farthest =
@@ -149,10 +156,9 @@ FlashPart ForestPlan::make_flash(int64_t depth) const {
   }
   Upload upload;
   // Nodes are in the order of their rows, and have all of them.
-  if (depth > 0) {
-    upload.add(b.query_row, query, {std::ssize(query)});
+  if (depth > 0) upload.add(b.query_row, query, {std::ssize(query)});
+  if (depth > 0 || std::ssize(key) < std::ssize(host_position_))
     upload.add(b.key_row, key, {std::ssize(key)});
-  }
   at::Tensor starts;
   const int64_t count = std::ssize(query_start);
   query_start.insert(query_start.end(), key_start.begin(), key_start.end());
@@ -189,10 +195,11 @@ std::shared_ptr<const FlashPart> ForestPlan::flash_part(int64_t depth) const {
   return part;
 }
 
-std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, at::Device device) {
+std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, QueryRows queries,
+                                          at::Device device) {
   const auto kept = std::static_pointer_cast<const ForestPlan>(std::atomic_load(&forest.derived));
-  if (kept && kept->is_of(forest, device)) return kept;
-  auto plan = std::make_shared<const ForestPlan>(forest, device);
+  if (kept && kept->is_of(forest, queries, device)) return kept;
+  auto plan = std::make_shared<const ForestPlan>(forest, queries, device);
   std::atomic_store(&forest.derived, std::shared_ptr<const void>(plan));
   return plan;
 }

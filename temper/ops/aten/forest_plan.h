@@ -31,15 +31,20 @@ struct FlashPart {
   int64_t farthest = 0;  // the most positions between a query and one of its keys
 };
 
+// The forest's tokens [first, end), whose queries are at hand: rows of queries count from `first`.
+struct QueryRows {
+  int64_t first, end;
+  bool operator==(const QueryRows&) const = default;
+};
+
 class ForestPlan {
  public:
-  ForestPlan(const Forest& forest, at::Device device);
+  ForestPlan(const Forest& forest, QueryRows queries, at::Device device);
   // Whether it is what a plan of this forest would be.
-  bool is_of(const Forest& forest, at::Device device) const;
-  const at::Tensor& position() const { return position_; }  // [N]
+  bool is_of(const Forest& forest, QueryRows queries, at::Device device) const;
 
   // Tables and parts that operations share, made at the first request. From any thread.
-  RotaryRows rotary(const RotaryTable& table) const;
+  RotaryRows rotary(const RotaryTable& table) const;  // of all tokens
   int64_t parts() const { return depths_; }
   std::shared_ptr<const PaddedPart> padded_part(int64_t depth, int64_t window, int64_t heads) const;
   std::shared_ptr<const FlashPart> flash_part(int64_t depth) const;
@@ -70,6 +75,7 @@ class ForestPlan {
     std::shared_ptr<const PaddedPart> part;
   };
   at::Device device_;
+  QueryRows queries_;
   std::vector<int64_t> host_position_, segment_start_, parent_;  // the forest's
   std::vector<Node> nodes_;
   int64_t depths_ = 0;
@@ -81,6 +87,7 @@ class ForestPlan {
 };
 
 // Kept in the forest.
-std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, at::Device device);
+std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, QueryRows queries,
+                                          at::Device device);
 
 }  // namespace temper::ops::aten_impl

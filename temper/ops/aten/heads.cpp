@@ -63,6 +63,13 @@ RotaryRows rotary_rows(const RotaryTable& table, const at::Tensor& position) {
   return at;
 }
 
+RotaryRows range_of(const RotaryRows& rotary, int64_t first, int64_t count) {
+  const auto part = [&](const at::Tensor& x) {
+    return x.defined() ? x.narrow(0, first, count) : x;
+  };
+  return {part(rotary.cos), part(rotary.sin), rotary.interleaved, part(rotary.query_scale)};
+}
+
 bool is_same(const RotaryTable& a, const RotaryTable& b) {
   return a.cos.is_same(b.cos) && a.sin.is_same(b.sin) && a.interleaved == b.interleaved &&
          a.query_scale.is_same(b.query_scale);

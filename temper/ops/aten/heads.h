@@ -13,6 +13,8 @@ struct RotaryRows {
   at::Tensor query_scale = {};
 };
 RotaryRows rotary_rows(const RotaryTable& table, const at::Tensor& position);
+// Those of some rows.
+RotaryRows range_of(const RotaryRows& rotary, int64_t first, int64_t count);
 // Whether rotary_rows() of both is the same.
 bool is_same(const RotaryTable& a, const RotaryTable& b);
 

@@ -23,13 +23,17 @@ at::Tensor gradient_of_sinks(const at::Tensor& sinks, const AttentionResult& res
 
 at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
                      const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
-                     const at::Tensor& k, const at::Tensor& v) {
+                     const at::Tensor& k, const at::Tensor& v, int64_t first) {
+  check(
+      first >= 0 && q.size(0) <= forest->num_tokens() - first && k.size(0) == forest->num_tokens(),
+      "attention: ", q.size(0), " queries from token ", first, " on and ", k.size(0),
+      " keys of a forest of ", forest->num_tokens());
   Recording call({q, k, v, spec.q_norm, spec.k_norm, spec.sinks});
-  const AttentionResult result = backend_of(q).attention(spec, rotary, *forest, q, k, v);
+  const AttentionResult result = backend_of(q).attention(spec, rotary, *forest, first, q, k, v);
   call.reads({q, k, v, spec.q_norm, spec.k_norm, spec.sinks, result.out, result.log_sum_exp});
   return call.output(result.out, [=](const Gradients& d) -> Tensors {
     const AttentionGradients of =
-        backend_of(q).attention_backward(spec, rotary, *forest, q, k, v, result, d[0]);
+        backend_of(q).attention_backward(spec, rotary, *forest, first, q, k, v, result, d[0]);
     at::Tensor dsinks;
     if (spec.sinks.defined()) dsinks = gradient_of_sinks(spec.sinks, result, d[0]);
     return {of.q, of.k, of.v, of.q_norm, of.k_norm, dsinks};

@@ -45,11 +45,16 @@ struct AttentionSpec {
   Arithmetic arithmetic = Arithmetic::kExact;
 };
 
-// q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], before norm and rotary
-// embedding -> [N, num_heads * head_dim]. Roots of the forest start at position 0. Differentiable
-// in q, k, v, the norms' weights and the sinks.
+// q [n, num_heads * head_dim] of the forest's tokens [first, first + n), k and v [N, num_kv_heads *
+// head_dim] of all, before norm and rotary embedding -> [n, num_heads * head_dim]. Roots of the
+// forest start at position 0. Differentiable in q, k, v, the norms' weights and the sinks.
+//
+// Ranges that cover the forest give its rows: out and dq bit for bit on the native backend. dk and
+// dv of a range are what all queries give with a dout of 0 outside of it, bit for bit, so their sum
+// over ranges is the whole's up to rounding; and so are the sums of the norms' and sinks'
+// gradients.
 at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
                      const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
-                     const at::Tensor& k, const at::Tensor& v);
+                     const at::Tensor& k, const at::Tensor& v, int64_t first = 0);
 
 }  // namespace temper::ops

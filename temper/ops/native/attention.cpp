@@ -21,6 +21,12 @@ kernels::ForestView forest_view(const Forest& f) {
           f.subtree_end.data()};
 }
 
+// Of the tokens whose queries q has.
+std::span<const int64_t> positions(const Forest& forest, int64_t first, const at::Tensor& q) {
+  return std::span(forest.position)
+      .subspan(static_cast<size_t>(first), static_cast<size_t>(q.size(0)));
+}
+
 template <class T>
 void join_sinks(const AttentionSpec& spec, at::Tensor& out, at::Tensor& lse) {
   if (!spec.sinks.defined()) return;
@@ -123,27 +129,26 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
 }  // namespace
 
 AttentionResult NativeBackend::attention(const AttentionSpec& spec, const RotaryTable& rotary,
-                                         const Forest& forest, const at::Tensor& q,
+                                         const Forest& forest, int64_t first, const at::Tensor& q,
                                          const at::Tensor& k, const at::Tensor& v) const {
   at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), spec.num_heads}, q.options());
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare_queries<T>(spec, rotary, forest.position, q);
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
     const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
                      rv = prepare_values<T>(spec, v);
-    kernels::attention<T>(attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk),
-                          values<T>(rv), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+    kernels::attention<T>(attention_shape(spec), forest_view(forest), {first, first + q.size(0)},
+                          values<T>(rq), values<T>(rk), values<T>(rv), out.mutable_data_ptr<T>(),
+                          lse.mutable_data_ptr<T>());
     join_sinks<T>(spec, out, lse);
   });
   return {out, lse};
 }
 
-AttentionGradients NativeBackend::attention_backward(const AttentionSpec& spec,
-                                                     const RotaryTable& rotary,
-                                                     const Forest& forest, const at::Tensor& q,
-                                                     const at::Tensor& k, const at::Tensor& v,
-                                                     const AttentionResult& result,
-                                                     const at::Tensor& dout) const {
+AttentionGradients NativeBackend::attention_backward(
+    const AttentionSpec& spec, const RotaryTable& rotary, const Forest& forest, int64_t first,
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionResult& result,
+    const at::Tensor& dout) const {
   const auto zeros = [](const at::Tensor& x) {
     return x.defined() ? at::zeros_like(x) : at::Tensor();
   };
@@ -151,14 +156,15 @@ AttentionGradients NativeBackend::attention_backward(const AttentionSpec& spec,
                        zeros(spec.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare_queries<T>(spec, rotary, forest.position, q);
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
     const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
                      rv = prepare_values<T>(spec, v);
     kernels::attention_backward<T>(
-        attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk), values<T>(rv),
-        values<T>(result.out), values<T>(result.log_sum_exp), values<T>(dout),
-        d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(), d.v.mutable_data_ptr<T>());
-    d.q = prepare_queries_backward<T>(spec, rotary, forest.position, q, d.q, d.q_norm);
+        attention_shape(spec), forest_view(forest), {first, first + q.size(0)}, values<T>(rq),
+        values<T>(rk), values<T>(rv), values<T>(result.out), values<T>(result.log_sum_exp),
+        values<T>(dout), d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(),
+        d.v.mutable_data_ptr<T>());
+    d.q = prepare_queries_backward<T>(spec, rotary, positions(forest, first, q), q, d.q, d.q_norm);
     d.k = prepare_backward<T>(spec, rotary, forest.position, spec.num_kv_heads, k, spec.k_norm, d.k,
                               d.k_norm);
   });

@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <span>
 #include <type_traits>
-#include <vector>
 
 #include "temper/ops/layers/attention.h"
 #include "temper/ops/native/kernels/attention/cache_dtype.h"
@@ -15,8 +15,8 @@ namespace temper::ops {
 
 // Rotates heads' vectors, or with `inverse` their gradients back, in place.
 template <class T>
-void rotate(const AttentionSpec& spec, const RotaryTable& rotary,
-            const std::vector<int64_t>& position, int64_t heads, bool inverse, at::Tensor& x) {
+void rotate(const AttentionSpec& spec, const RotaryTable& rotary, std::span<const int64_t> position,
+            int64_t heads, bool inverse, at::Tensor& x) {
   if (!rotary.cos.defined()) return;
   kernels::row_kernels<T>().rotate(x.size(0), heads, spec.head_dim,
                                    {2 * rotary.cos.size(1), rotary.interleaved}, position.data(),
@@ -27,7 +27,7 @@ void rotate(const AttentionSpec& spec, const RotaryTable& rotary,
 // A head's vectors as attention reads them: normalized if there is a weight, and rotated.
 template <class T>
 at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
-                   const std::vector<int64_t>& position, int64_t heads, const at::Tensor& x,
+                   std::span<const int64_t> position, int64_t heads, const at::Tensor& x,
                    const at::Tensor& norm) {
   const bool norm_first = norm.defined() && !spec.norm_rotated;
   at::Tensor y = norm_first ? x : x.clone();
@@ -43,7 +43,7 @@ at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
 
 // Multiplies each row of x by the scale of its position, in place.
 template <class T>
-void scale_queries(const RotaryTable& rotary, const std::vector<int64_t>& position, at::Tensor& x) {
+void scale_queries(const RotaryTable& rotary, std::span<const int64_t> position, at::Tensor& x) {
   if (!rotary.query_scale.defined()) return;
   const T* scale = values<T>(rotary.query_scale);
   const int64_t width = x.size(1);
@@ -56,7 +56,7 @@ void scale_queries(const RotaryTable& rotary, const std::vector<int64_t>& positi
 
 template <class T>
 at::Tensor prepare_queries(const AttentionSpec& spec, const RotaryTable& rotary,
-                           const std::vector<int64_t>& position, const at::Tensor& q) {
+                           std::span<const int64_t> position, const at::Tensor& q) {
   at::Tensor y = prepare<T>(spec, rotary, position, spec.num_heads, q, spec.q_norm);
   scale_queries<T>(rotary, position, y);
   return y;
@@ -65,7 +65,7 @@ at::Tensor prepare_queries(const AttentionSpec& spec, const RotaryTable& rotary,
 // Keys and values as attention reads them and as they are cached: rounded to spec.cache_dtype.
 template <class T>
 at::Tensor prepare_keys(const AttentionSpec& spec, const RotaryTable& rotary,
-                        const std::vector<int64_t>& position, const at::Tensor& k) {
+                        std::span<const int64_t> position, const at::Tensor& k) {
   at::Tensor y = prepare<T>(spec, rotary, position, spec.num_kv_heads, k, spec.k_norm);
   if constexpr (std::is_same_v<T, float>)
     kernels::round_to(spec.cache_dtype, y.numel(), y.mutable_data_ptr<float>());
@@ -85,9 +85,8 @@ at::Tensor prepare_values(const AttentionSpec& spec, const at::Tensor& v) {
 // The gradient of prepare, and of prepare_keys: dy is used up. dnorm is added to if defined.
 template <class T>
 at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary,
-                            const std::vector<int64_t>& position, int64_t heads,
-                            const at::Tensor& x, const at::Tensor& norm, at::Tensor dy,
-                            at::Tensor& dnorm) {
+                            std::span<const int64_t> position, int64_t heads, const at::Tensor& x,
+                            const at::Tensor& norm, at::Tensor dy, at::Tensor& dnorm) {
   const bool norm_last = norm.defined() && spec.norm_rotated;
   if (!norm_last) rotate<T>(spec, rotary, position, heads, true, dy);
   if (!norm.defined()) return dy;
@@ -105,7 +104,7 @@ at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary
 // The gradient of prepare_queries: dy is used up.
 template <class T>
 at::Tensor prepare_queries_backward(const AttentionSpec& spec, const RotaryTable& rotary,
-                                    const std::vector<int64_t>& position, const at::Tensor& q,
+                                    std::span<const int64_t> position, const at::Tensor& q,
                                     at::Tensor dy, at::Tensor& dnorm) {
   scale_queries<T>(rotary, position, dy);
   return prepare_backward<T>(spec, rotary, position, spec.num_heads, q, spec.q_norm, dy, dnorm);

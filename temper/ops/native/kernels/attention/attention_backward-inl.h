@@ -35,6 +35,7 @@ inline void small_product(int64_t m, int64_t n, int64_t depth, const float* a, i
 class TreeGradient {
  public:
   struct Arrays {
+    QueryRange queries;  // whose rows the arrays have
     const float *q, *out, *lse, *dout;
     float* dq;
   };
@@ -68,9 +69,11 @@ class TreeGradient {
       pages_.path(s, path_);
       give_back(s);
       take_over(s);
-      const int64_t start = forest_.segment_start[s], length = forest_.segment_start[s + 1] - start;
-      for (int64_t i = 0; i < length; i += kQueries)
-        queries(start + i, std::min(kQueries, length - i), pages_.first_position(s) + i, packed);
+      const int64_t start = forest_.segment_start[s],
+                    end_of_s = std::min(forest_.segment_start[s + 1], a_.queries.end) - start;
+      for (int64_t i = std::max<int64_t>(0, a_.queries.first - start); i < end_of_s; i += kQueries)
+        queries(start + i - a_.queries.first, std::min(kQueries, end_of_s - i),
+                pages_.first_position(s) + i, packed);
     }
     give_back(end);
   }
@@ -116,10 +119,10 @@ class TreeGradient {
     std::copy_n(value_sums(from), count, value_sums(to));
   }
 
-  // `count` queries from `token` on, the first at `position`.
-  void queries(int64_t token, int64_t count, int64_t position, const float* packed) {
+  // `count` queries from row `first` of the arrays on, which stands at `position`.
+  void queries(int64_t first, int64_t count, int64_t position, const float* packed) {
     const int64_t dim = shape_.head_dim, row = shape_.num_heads * dim;
-    const int64_t at = token * row + head_ * dim, end = position + count;
+    const int64_t at = first * row + head_ * dim, end = position + count;
     const float *q = a_.q + at, *dout = a_.dout + at, *out = a_.out + at;
     float* dq = a_.dq + at;
     for (int64_t i = 0; i < count; ++i) {
@@ -141,9 +144,9 @@ class TreeGradient {
       small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t last = position + i;
-        const int64_t first = shape_.window > 0 ? last - shape_.window + 1 : 0;
-        softmax_row(a_.lse[(token + i) * shape_.num_heads + head_], delta_[i],
-                    static_cast<int32_t>(std::clamp<int64_t>(first - p * kPage, 0, kPage)),
+        const int64_t from = shape_.window > 0 ? last - shape_.window + 1 : 0;
+        softmax_row(a_.lse[(first + i) * shape_.num_heads + head_], delta_[i],
+                    static_cast<int32_t>(std::clamp<int64_t>(from - p * kPage, 0, kPage)),
                     static_cast<int32_t>(std::clamp<int64_t>(last + 1 - p * kPage, 0, kPage)),
                     probability_ + i * kPage, dscore_ + i * kPage);
       }
@@ -190,9 +193,9 @@ class TreeGradient {
   float* sums_;                   // dK, then dV, of the tree's pages: [pages][kPage][D]
 };
 
-void AttentionBackward(const AttentionShape& shape, const ForestView& forest, const float* q,
-                       const float* k, const float* v, const float* out, const float* lse,
-                       const float* dout, float* dq, float* dk, float* dv) {
+void AttentionBackward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+                       const float* q, const float* k, const float* v, const float* out,
+                       const float* lse, const float* dout, float* dq, float* dk, float* dv) {
   const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim,
                 group = shape.num_heads / kv_heads;
   const size_t kv_bytes = static_cast<size_t>(forest.num_tokens * kv_heads * dim) * sizeof(float);
@@ -210,7 +213,7 @@ void AttentionBackward(const AttentionShape& shape, const ForestView& forest, co
   const int64_t at_once = heads_at_once(shape, head_size);
   const Floats storage = allocate(at_once * head_size),
                scratch = allocate(omp_get_max_threads() * per_thread);
-  const TreeGradient::Arrays arrays{q, out, lse, dout, dq};
+  const TreeGradient::Arrays arrays{queries, q, out, lse, dout, dq};
   // Heads that share keys add to the same dk and dv, each when it is its turn. Units are begun in
   // ascending order, so whoever has its turn before a waiting one is at work.
   const int64_t batches = (kv_heads + at_once - 1) / at_once;

@@ -270,12 +270,12 @@ void attend_all(const AttentionShape& shape, const QueryBlock<B>& block, float* 
     }
 }
 
-// The block of tokens [token, token + count) and kv head g, but for its pages.
+// The block of queries [row, row + count) and kv head g, but for its pages.
 template <class B>
-QueryBlock<B> block_of(const AttentionShape& shape, int64_t token, int64_t count, int64_t position,
+QueryBlock<B> block_of(const AttentionShape& shape, int64_t row, int64_t count, int64_t position,
                        int64_t g, const float* q, float* out, float* lse) {
   const int64_t heads = shape.num_heads, group = heads / shape.num_kv_heads;
-  const int64_t at = token * heads + g * group, dim = shape.head_dim;
+  const int64_t at = row * heads + g * group, dim = shape.head_dim;
   return {
       count, group,  position, q + at * dim, out + at * dim, heads * dim, lse ? lse + at : nullptr,
       heads, nullptr};
@@ -284,12 +284,13 @@ QueryBlock<B> block_of(const AttentionShape& shape, int64_t token, int64_t count
 struct QueryChunk {
   int64_t segment, first, count;  // first: within the segment
 };
-inline std::vector<QueryChunk> chunks_of(const ForestView& forest) {
+inline std::vector<QueryChunk> chunks_of(const ForestView& forest, QueryRange queries) {
   std::vector<QueryChunk> chunks;
   for (int64_t s = 0; s < forest.num_segments; ++s) {
-    const int64_t length = forest.segment_start[s + 1] - forest.segment_start[s];
-    for (int64_t i = 0; i < length; i += kChunk)
-      chunks.push_back({s, i, std::min(kChunk, length - i)});
+    const int64_t start = forest.segment_start[s],
+                  end = std::min(forest.segment_start[s + 1], queries.end) - start;
+    for (int64_t i = std::max<int64_t>(0, queries.first - start); i < end; i += kChunk)
+      chunks.push_back({s, i, std::min(kChunk, end - i)});
   }
   return chunks;
 }
@@ -300,11 +301,11 @@ inline int64_t heads_at_once(const AttentionShape& shape, int64_t floats) {
   return std::clamp<int64_t>(kBudget / std::max<int64_t>(floats, 1), 1, shape.num_kv_heads);
 }
 
-void Attention(const AttentionShape& shape, const ForestView& forest, const float* q,
-               const float* k, const float* v, float* out, float* lse) {
+void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+               const float* q, const float* k, const float* v, float* out, float* lse) {
   const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
   const ForestPages pages(forest);
-  const std::vector<QueryChunk> chunks = chunks_of(forest);
+  const std::vector<QueryChunk> chunks = chunks_of(forest, queries);
   int64_t longest = 0;
   for (int64_t s = 0; s < forest.num_segments; ++s)
     longest = std::max(longest, pages.end_position(s));
@@ -340,7 +341,7 @@ void Attention(const AttentionShape& shape, const ForestView& forest, const floa
           for (size_t p = 0; p < path.size(); ++p)
             table[p] = storage.get() + g * head_size + path[p] * page_size;
           QueryBlock<float> block = block_of<float>(
-              shape, forest.segment_start[chunk.segment] + chunk.first, chunk.count,
+              shape, forest.segment_start[chunk.segment] + chunk.first - queries.first, chunk.count,
               pages.first_position(chunk.segment) + chunk.first, first + g, q, out, lse);
           block.pages = table.data();
           attend_all(shape, block, scratch.get() + omp_get_thread_num() * per_thread);

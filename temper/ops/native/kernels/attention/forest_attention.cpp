@@ -55,28 +55,28 @@ void join_sinks(const AttentionShape& shape, int64_t num_tokens, const T* sinks,
 template void join_sinks(const AttentionShape&, int64_t, const float*, float*, float*);
 template void join_sinks(const AttentionShape&, int64_t, const double*, double*, double*);
 template <>
-void attention(const AttentionShape& shape, const ForestView& forest, const double* q,
-               const double* k, const double* v, double* out, double* lse) {
-  reference_attention<double, DoubleMath>(shape, forest, q, k, v, out, lse);
+void attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+               const double* q, const double* k, const double* v, double* out, double* lse) {
+  reference_attention<double, DoubleMath>(shape, forest, queries, q, k, v, out, lse);
 }
 template <>
-void attention_backward(const AttentionShape& shape, const ForestView& forest, const double* q,
-                        const double* k, const double* v, const double* out, const double* lse,
-                        const double* dout, double* dq, double* dk, double* dv) {
-  reference_attention_backward<double, DoubleMath>(shape, forest, q, k, v, out, lse, dout, dq, dk,
-                                                   dv);
+void attention_backward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+                        const double* q, const double* k, const double* v, const double* out,
+                        const double* lse, const double* dout, double* dq, double* dk, double* dv) {
+  reference_attention_backward<double, DoubleMath>(shape, forest, queries, q, k, v, out, lse, dout,
+                                                   dq, dk, dv);
 }
 template <>
-void attention(const AttentionShape& shape, const ForestView& forest, const float* q,
-               const float* k, const float* v, float* out, float* lse) {
-  HWY_DYNAMIC_DISPATCH(Attention)(shape, forest, q, k, v, out, lse);
+void attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+               const float* q, const float* k, const float* v, float* out, float* lse) {
+  HWY_DYNAMIC_DISPATCH(Attention)(shape, forest, queries, q, k, v, out, lse);
 }
 template <>
-void attention_backward(const AttentionShape& shape, const ForestView& forest, const float* q,
-                        const float* k, const float* v, const float* out, const float* lse,
-                        const float* dout, float* dq, float* dk, float* dv) {
+void attention_backward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+                        const float* q, const float* k, const float* v, const float* out,
+                        const float* lse, const float* dout, float* dq, float* dk, float* dv) {
   HWY_DYNAMIC_DISPATCH(AttentionBackward)
-  (shape, forest, q, k, v, out, lse, dout, dq, dk, dv);
+  (shape, forest, queries, q, k, v, out, lse, dout, dq, dk, dv);
 }
 
 }  // namespace temper::kernels

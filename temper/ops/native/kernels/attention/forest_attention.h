@@ -35,18 +35,23 @@ struct ForestView {
   const int64_t* parent;
   const int64_t* subtree_end;
 };
+// Tokens [first, end) of a forest, whose queries are given; keys are those of all its tokens.
+struct QueryRange {
+  int64_t first, end;
+};
 
-// q, out [N, num_heads, head_dim]; k, v [N, num_kv_heads, head_dim]; lse [N, num_heads] (may be
-// null). Roots start at position 0. T: float, or double (plain loops).
+// q, out [queries, num_heads, head_dim]; k, v [N, num_kv_heads, head_dim]; lse [queries, num_heads]
+// (may be null). Roots start at position 0. T: float, or double (plain loops).
 template <class T>
-void attention(const AttentionShape& shape, const ForestView& forest, const T* q, const T* k,
-               const T* v, T* out, T* lse);
+void attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+               const T* q, const T* k, const T* v, T* out, T* lse);
 
-// dq, dk, dv are overwritten. The same for any number of threads.
+// dq, dk, dv are overwritten. The same for any number of threads. dk and dv are those of the
+// queries: the bits that all of the forest's give where dout is 0 for the others.
 template <class T>
-void attention_backward(const AttentionShape& shape, const ForestView& forest, const T* q,
-                        const T* k, const T* v, const T* out, const T* lse, const T* dout, T* dq,
-                        T* dk, T* dv);
+void attention_backward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+                        const T* q, const T* k, const T* v, const T* out, const T* lse,
+                        const T* dout, T* dq, T* dk, T* dv);
 
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
 // sequence, aligned to absolute position: for each kv head the keys [head_dim, page_tokens()], then

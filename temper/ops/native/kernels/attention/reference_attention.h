@@ -30,13 +30,15 @@ std::vector<int64_t> reference_path(const ForestView& forest, int64_t segment, i
 }
 
 template <class T, class Math>
-void reference_attention(const AttentionShape& shape, const ForestView& forest, const T* q,
-                         const T* k, const T* v, T* out, T* lse) {
+void reference_attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+                         const T* q, const T* k, const T* v, T* out, T* lse) {
   const int64_t heads = shape.num_heads, kv = shape.num_kv_heads, dim = shape.head_dim,
                 group = heads / kv;
   const T scale = static_cast<T>(shape.scale), cap = static_cast<T>(shape.soft_cap);
   for (int64_t s = 0; s < forest.num_segments; ++s)
-    for (int64_t t = forest.segment_start[s]; t < forest.segment_start[s + 1]; ++t) {
+    for (int64_t t = std::max(forest.segment_start[s], queries.first);
+         t < std::min(forest.segment_start[s + 1], queries.end); ++t) {
+      const int64_t row = t - queries.first;
       const std::vector<int64_t> path = reference_path<T>(forest, s, t);
       const int64_t n = static_cast<int64_t>(path.size()),
                     lo = shape.window > 0 ? std::max<int64_t>(0, n - shape.window) : 0;
@@ -46,8 +48,8 @@ void reference_attention(const AttentionShape& shape, const ForestView& forest, 
         for (int64_t j = lo; j < n; ++j) {
           T score = 0;
           for (int64_t d = 0; d < dim; ++d)
-            score = std::fma(q[(t * heads + h) * dim + d], k[(path[j] * kv + h / group) * dim + d],
-                             score);
+            score = std::fma(q[(row * heads + h) * dim + d],
+                             k[(path[j] * kv + h / group) * dim + d], score);
           score *= scale;
           if (cap > 0) score = cap * Math::tanh(score / cap);
           e[j] = score;
@@ -64,9 +66,9 @@ void reference_attention(const AttentionShape& shape, const ForestView& forest, 
           T o = 0;
           for (int64_t j = lo; j < n; ++j)
             o = std::fma(e[j], v[(path[j] * kv + h / group) * dim + d], o);
-          out[(t * heads + h) * dim + d] = o / sum[0];
+          out[(row * heads + h) * dim + d] = o / sum[0];
         }
-        if (lse) lse[t * heads + h] = max + static_cast<T>(std::log(static_cast<double>(sum[0])));
+        if (lse) lse[row * heads + h] = max + static_cast<T>(std::log(static_cast<double>(sum[0])));
       }
     }
 }
@@ -75,13 +77,13 @@ void reference_attention(const AttentionShape& shape, const ForestView& forest, 
 // and dv of each query head over the queries that see the key, in the order of the tokens; those of
 // the heads that share a key are added to one another, ascending. dq, dk, dv are overwritten.
 template <class T, class Math>
-void reference_attention_backward(const AttentionShape& shape, const ForestView& forest, const T* q,
-                                  const T* k, const T* v, const T* out, const T* lse, const T* dout,
-                                  T* dq, T* dk, T* dv) {
+void reference_attention_backward(const AttentionShape& shape, const ForestView& forest,
+                                  QueryRange queries, const T* q, const T* k, const T* v,
+                                  const T* out, const T* lse, const T* dout, T* dq, T* dk, T* dv) {
   const int64_t heads = shape.num_heads, kv = shape.num_kv_heads, dim = shape.head_dim,
                 group = heads / kv, n = forest.num_tokens;
   const T scale = static_cast<T>(shape.scale), cap = static_cast<T>(shape.soft_cap);
-  std::fill(dq, dq + n * heads * dim, T(0));
+  std::fill(dq, dq + (queries.end - queries.first) * heads * dim, T(0));
   std::fill(dk, dk + n * kv * dim, T(0));
   std::fill(dv, dv + n * kv * dim, T(0));
   std::vector<T> of_k(static_cast<size_t>(n * dim)), of_v(of_k.size());  // one head's dk and dv
@@ -89,11 +91,12 @@ void reference_attention_backward(const AttentionShape& shape, const ForestView&
     std::fill(of_k.begin(), of_k.end(), T(0));
     std::fill(of_v.begin(), of_v.end(), T(0));
     for (int64_t s = 0; s < forest.num_segments; ++s)
-      for (int64_t t = forest.segment_start[s]; t < forest.segment_start[s + 1]; ++t) {
+      for (int64_t t = std::max(forest.segment_start[s], queries.first);
+           t < std::min(forest.segment_start[s + 1], queries.end); ++t) {
         const std::vector<int64_t> path = reference_path<T>(forest, s, t);
         const int64_t seen = static_cast<int64_t>(path.size()),
                       lo = shape.window > 0 ? std::max<int64_t>(0, seen - shape.window) : 0,
-                      at = (t * heads + h) * dim;
+                      row = t - queries.first, at = (row * heads + h) * dim;
         T parts[16] = {};
         for (int64_t d = 0; d < dim; ++d)
           parts[d % 16] = std::fma(dout[at + d], out[at + d], parts[d % 16]);
@@ -111,7 +114,7 @@ void reference_attention_backward(const AttentionShape& shape, const ForestView&
             score = cap * bent;
             slope *= 1 - bent * bent;
           }
-          const T p = Math::exp(score - lse[t * heads + h]), ds = p * (dp - delta) * slope;
+          const T p = Math::exp(score - lse[row * heads + h]), ds = p * (dp - delta) * slope;
           T *to_k = of_k.data() + token * dim, *to_v = of_v.data() + token * dim;
           for (int64_t d = 0; d < dim; ++d) {
             dq[at + d] = std::fma(ds, k[key + d], dq[at + d]);
