@@ -132,10 +132,11 @@ void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::R
   const int64_t of_batch = static_cast<int64_t>(units.size()) * per_batch /
                            std::max<int64_t>(1, static_cast<int64_t>(prompts.size()));
   plan_passes(units, std::max<int64_t>(1, of_batch / config.rl.minibatches),
-              train::pass_tokens(config), checks.ranks.rows(), checks.shape);
+              train::pass_tokens(config), checks.ranks.product(&dist::Axis::own_rows),
+              checks.shape);
   SamplingShape& s = checks.shape.sampling;
   s.samples = !config.rl.replay && !config.rollout.server.used();
-  s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.rows());
+  s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.product(&dist::Axis::own_rows));
   s.sequences = s.prompts * config.rl.group_size;
   s.prompt_tokens = rows.longest_prompt;
   s.new_tokens = config.rollout.max_new_tokens;
@@ -147,7 +148,7 @@ void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
   const std::vector<RowSize> prompts(static_cast<size_t>(config.rl.prompts_per_rollout), prompt);
   const std::vector<RowSize> units = units_of_groups(config, prompts);
   plan_passes(units, static_cast<int64_t>(units.size()), train::pass_tokens(config),
-              checks.ranks.rows(), checks.shape);
+              checks.ranks.product(&dist::Axis::own_rows), checks.shape);
 }
 
 // Keeps the first warning.

@@ -28,7 +28,8 @@ void shape_passes(RunChecks& checks, const RunChecks::Rows& rows) {
   const train::TrainSection& t = checks.config.train;
   const int64_t steps = std::min(kSteps, t.max_steps.value_or(kSteps));
   plan_passes(drawn_rows(*rows.order, rows.sizes, steps * t.batch_size), t.batch_size,
-              train::pass_tokens(checks.config), checks.ranks.rows(), checks.shape);
+              train::pass_tokens(checks.config), checks.ranks.product(&dist::Axis::own_rows),
+              checks.shape);
 }
 
 int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& rows) {
@@ -141,7 +142,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
   if (config.samples()) {
     SamplingShape& s = checks.shape.sampling;
     s.samples = true;
-    s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();
+    s.sequences = s.prompts = config.train.batch_size / checks.ranks.product(&dist::Axis::own_rows);
     s.new_tokens = config.rollout.max_new_tokens;
     s.prompt_tokens = rows ? rows->longest_prompt : 0;
     checks.rollout(config.rollout);

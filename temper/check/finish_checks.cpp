@@ -217,7 +217,7 @@ Finding RunChecks::disk(int64_t planned_steps) const {
 }
 
 Finding RunChecks::memory() const {
-  const int64_t on_machine = ranks_on_machine().value_or(ranks.count()),
+  const int64_t on_machine = ranks_on_machine().value_or(ranks.product()),
                 here = models::ranks_on_device(on_machine, shape.device);
   const int64_t peak = plan->peak_bytes(), all = here * peak;
   const auto memory = models::memory_of(shape.device);

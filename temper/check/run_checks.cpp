@@ -200,16 +200,21 @@ void RunChecks::mesh() {
     int64_t count = options.ranks;
     if (count == 0) count = dist::read_environment().size;
     const auto serving = static_cast<int64_t>(config.roles.serving().size());
-    if (count == 1 && options.ranks == 0)
-      count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor * m.expert + serving;
+    if (count == 1 && options.ranks == 0) {
+      Ranks least = m;
+      least.data = std::max<int64_t>(m.data, 1);
+      count = least.product() + serving;
+    }
     const auto training = static_cast<int64_t>(config.training_ranks(count).size());
-    ranks = {m.data_ranks(training, config.where("mesh"), count), m.fsdp, m.tensor, m.expert};
+    ranks = m.sizes(training, config.where("mesh"), count);
     train::check_divisible(config);
-    return Finding::pass(
-        str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data, ", fsdp ", ranks.fsdp,
-            ", tensor ", ranks.tensor, ranks.expert > 1 ? str(", expert ", ranks.expert) : "",
-            serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
-        {{"ranks", count}});
+    std::string sizes;
+    for (size_t i = 0; i < dist::axes().size(); ++i)
+      if (!dist::axes()[i].instead_of || ranks[i] > 1)
+        sizes += str(i == 0 ? "" : ", ", dist::axes()[i].name, " ", ranks[i]);
+    return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": ", sizes,
+                             serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
+                         {{"ranks", count}});
   });
 }
 
@@ -217,7 +222,7 @@ void RunChecks::rollout(const generate::RolloutSection& section) {
   generate::EngineOptions engine = section.engine_options();
   // The launcher says how many ranks share this machine; without one they are taken to be all.
   if (!ranks_on_machine())
-    engine.local_ranks = static_cast<int>(ranks.count() + std::ssize(config.roles.serving()));
+    engine.local_ranks = static_cast<int>(ranks.product() + std::ssize(config.roles.serving()));
   shape.sampling.cache_bytes = generate::cache_bytes(engine);
   shape.sampling.cache_dtype = config.cache_dtype();
   const int64_t tensor_ranks = config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;

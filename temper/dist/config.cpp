@@ -1,22 +1,16 @@
 #include "temper/dist/config.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "temper/base/error.h"
 
 namespace temper::dist {
 
 void MeshSection::fields(Fields& f) {
-  f.add("data", data, "data-parallel replicas; -1: all remaining ranks", at_least(-1));
-  f.add("fsdp", fsdp,
-        "number of shards of weights, gradients and optimizer state (FSDP); each rank has its own "
-        "rows",
-        at_least(1));
-  f.add("tensor", tensor,
-        "tensor-parallel degree: ranks that split every layer and compute the same rows",
-        at_least(1));
-  f.add("expert", expert,
-        "expert-parallel degree of a mixture of experts: ranks that divide each layer's experts "
-        "among them and compute the same rows; not together with tensor",
-        at_least(1));
+  for (size_t i = 0; i < axes().size(); ++i)
+    f.add(axes()[i].name, (*this)[i], axes()[i].help, at_least(i == 0 ? -1 : 1));
   f.add("timeout_minutes", timeout_minutes,
         "timeout of a collective, for ranks that are alive but do not join it", above(0));
   f.add(
@@ -30,23 +24,35 @@ void MeshSection::fields(Fields& f) {
         at_least(0));
 }
 
-int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where, int64_t all) const {
+AxisSizes MeshSection::sizes(int64_t ranks, const std::string& where, int64_t all) const {
   check<ConfigError>(data != 0, where, ".data: found 0, expected -1 or at least 1");
-  check<ConfigError>(tensor == 1 || expert == 1, where, ": found tensor ", tensor, " and expert ",
-                     expert,
-                     ", expected one of them to be 1: ranks that compute the same rows divide "
-                     "either every layer or the experts");
-  const double asked = static_cast<double>(fsdp) * static_cast<double>(tensor) *
-                       static_cast<double>(expert) * static_cast<double>(data < 0 ? 1 : data);
-  const bool fits = asked <= static_cast<double>(ranks) && ranks % (fsdp * tensor * expert) == 0 &&
-                    (data < 0 || data * fsdp * tensor * expert == ranks);
-  check<ConfigError>(fits, where, ": ", data < 0 ? "" : str("data ", data, " x "), "fsdp ", fsdp,
-                     expert > 1 ? str(" x expert ", expert) : str(" x tensor ", tensor),
-                     data < 0 ? " does not divide the " : " is not the ", ranks,
-                     ranks == 1 ? " rank" : " ranks",
+  AxisSizes sizes = *this;
+  if (data < 0) sizes.data = 1;
+  std::array<bool, AxisSizes::kCount> hidden{};  // in the message
+  for (size_t i = 0; i < axes().size(); ++i) {
+    const Axis& axis = axes()[i];
+    if (!axis.instead_of) continue;
+    const auto other = static_cast<size_t>(
+        std::ranges::find(axes(), std::string_view(axis.instead_of), &Axis::name) - axes().begin());
+    check<ConfigError>(sizes[i] == 1 || sizes[other] == 1, where, ": found ", axis.instead_of, " ",
+                       sizes[other], " and ", axis.name, " ", sizes[i],
+                       ", expected one of them to be 1: ranks that compute the same rows divide "
+                       "either every layer or the experts");
+    hidden[sizes[i] == 1 ? i : other] = true;
+  }
+  std::string shown;
+  for (size_t i = data < 0 ? 1 : 0; i < axes().size(); ++i)
+    if (!hidden[i]) shown += str(shown.empty() ? "" : " x ", axes()[i].name, " ", sizes[i]);
+  double asked = 1;
+  for (size_t i = 0; i < axes().size(); ++i) asked *= static_cast<double>(sizes[i]);
+  const bool fits = asked <= static_cast<double>(ranks) && ranks % sizes.product() == 0 &&
+                    (data < 0 || sizes.product() == ranks);
+  check<ConfigError>(fits, where, ": ", shown, data < 0 ? " does not divide the " : " is not the ",
+                     ranks, ranks == 1 ? " rank" : " ranks",
                      all > ranks ? str(" that train, of ", all) : "",
                      "; start as many with --nproc or torchrun, or choose other axes");
-  return ranks / (fsdp * tensor * expert);
+  sizes.data *= ranks / sizes.product();
+  return sizes;
 }
 
 }  // namespace temper::dist

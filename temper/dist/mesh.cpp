@@ -26,7 +26,7 @@ Mesh Mesh::tensor_parallel(std::shared_ptr<Group> group) {
 Mesh::Mesh(Group& data_parallel) : Mesh(std::shared_ptr<Group>(&data_parallel, [](Group*) {})) {}
 
 Mesh join(const MeshSection& section, const std::string& where, const std::function<bool()>& stop) {
-  section.data_ranks(read_environment().size, where);  // before anybody waits
+  section.sizes(read_environment().size, where);  // before anybody waits
   World world(section, stop);
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);

@@ -54,37 +54,46 @@ void World::check_meeting_place() const {
 
 Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
                  const std::string& where) {
-  const int ranks = static_cast<int>(all.size());
-  const int data = static_cast<int>(section.data_ranks(ranks, where));
+  const auto ranks = static_cast<int64_t>(all.size());
+  const AxisSizes sizes = section.sizes(ranks, where);
   if (ranks == 1) return Mesh();
-  const int fsdp = static_cast<int>(section.fsdp);
-  const int tensor = static_cast<int>(section.tensor * section.expert);  // one of them is 1
-  const int own = static_cast<int>(std::find(all.begin(), all.end(), rank_) - all.begin());
-  const int d = own / (fsdp * tensor), f = own / tensor % fsdp, t = own % tensor;
-  // `count` ranks from the place `first` in the mesh on, `step` places apart.
-  const auto ranks_from = [&](int first, int step, int count) {
-    std::vector<int> found;
-    for (int i = 0; i < count; ++i) found.push_back(all.at(static_cast<size_t>(first + i * step)));
+  const auto own = std::find(all.begin(), all.end(), rank_) - all.begin();
+  // The places in the mesh that differ from this rank's along some axes alone, ascending.
+  const auto places_along = [&](auto differs) {
+    std::vector<int64_t> found;
+    for (int64_t place = 0; place < ranks; ++place) {
+      bool is_in = true;
+      int64_t rest = place, rest_of_own = own;
+      for (size_t i = axes().size(); i-- > 0; rest /= sizes[i], rest_of_own /= sizes[i])
+        is_in &= differs(axes()[i]) || rest % sizes[i] == rest_of_own % sizes[i];
+      if (is_in) found.push_back(place);
+    }
     return found;
   };
-  const auto group = [&](const char* axis, int first, int step, int count, bool in_step = false) {
-    if (count == 1) return alone();
-    return gloo_->group(temper::str(axis, "/", first), ranks_from(first, step, count), in_step);
+  const auto group = [&](const char* name, const std::vector<int64_t>& places, bool in_step = false,
+                         std::shared_ptr<Group> twins = nullptr) {
+    std::vector<int> members;
+    for (const int64_t place : places) members.push_back(all[static_cast<size_t>(place)]);
+    return gloo_->group(temper::str(name, "/", places[0]), members, in_step, twins);
   };
+  const auto everywhere = places_along([](const Axis&) { return true; }),
+             rows = places_along([](const Axis& axis) { return axis.own_rows(); }),
+             same = places_along([](const Axis& axis) { return axis.divides_work(); });
   Mesh mesh;
-  const bool in_step = fsdp > 1, whole = tensor == 1;
-  mesh.world = group("world", 0, 1, ranks, whole && in_step);
-  mesh.by_expert = section.expert > 1;
-  mesh.tensor = group(mesh.by_expert ? "expert" : "tensor", (d * fsdp + f) * tensor, 1, tensor);
-  mesh.data_parallel = whole
-                           ? mesh.world
-                           : gloo_->group(temper::str("rows/", t),
-                                          ranks_from(t, tensor, data * fsdp), in_step, mesh.tensor);
-  mesh.data = fsdp == 1 ? mesh.data_parallel : group("data", f * tensor + t, fsdp * tensor, data);
-  mesh.fsdp = fsdp == 1   ? alone()
-              : data == 1 ? mesh.data_parallel
-                          : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
-  mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
+  const bool in_step = sizes.fsdp > 1, whole = rows == everywhere;
+  mesh.world = group("world", everywhere, whole && in_step);
+  mesh.by_expert = sizes.expert > 1;
+  if (same.size() > 1) mesh.tensor = group(mesh.by_expert ? "expert" : "tensor", same);
+  mesh.data_parallel = whole ? mesh.world : group("rows", rows, in_step, mesh.tensor);
+  const auto along = [&](const char* name, auto which) {
+    const std::vector<int64_t> places = places_along(which);
+    if (places.size() == 1) return alone();
+    if (places == everywhere) return mesh.world;
+    return places == rows ? mesh.data_parallel : group(name, places);
+  };
+  mesh.data = along("data", [](const Axis& axis) { return !axis.divides_model(); });
+  mesh.fsdp = along("fsdp", [](const Axis& a) { return a.divides == Axis::Divides::kWeights; });
+  mesh.model = along("model", [](const Axis& axis) { return axis.divides_model(); });
   mesh.watch = watch(*mesh.world, all);
   met = true;
   return mesh;

@@ -111,7 +111,10 @@ void RunConfig::fields(Fields& f) {
   f.add("train", train, "length of the run, batches, evaluation and checkpoints");
   f.add("optimizer", optimizer, "optimizer and learning-rate schedule");
   f.add("metrics", metrics, "where metrics are recorded");
-  f.add("mesh", mesh, "parallelism; data x fsdp x tensor is the number of ranks that train");
+  std::string product;
+  for (const dist::Axis& axis : dist::axes())
+    if (!axis.instead_of) product += str(product.empty() ? "" : " x ", axis.name);
+  f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train");
   f.add("roles", roles, "ranks that do not train: they sample or run the reference model");
   f.add(
       "defaulted", defaulted,
@@ -335,7 +338,7 @@ void RunConfig::validate_roles() const {
 
 std::vector<int> RunConfig::training_ranks(int64_t ranks) const {
   std::vector<int> training = roles.training(ranks, [this](const char* key) { return where(key); });
-  mesh.data_ranks(static_cast<int64_t>(training.size()), where("mesh"), ranks);
+  mesh.sizes(static_cast<int64_t>(training.size()), where("mesh"), ranks);
   return training;
 }
 

@@ -137,15 +137,17 @@ dist::Mesh join_mesh(RunConfig& config, const RunHost& host) {
 }
 
 void check_divisible(RunConfig& config) {
-  const auto check_axis = [&](const char* key, int64_t ranks, bool by_expert = false) {
+  const auto check_axis = [&](const std::string& key, int64_t ranks, bool by_expert = false) {
     if (ranks == 1) return;
     config.model.path = models::resolve_model_path(config.model.path);
     models::Storage storage = policy_storage(config);
     storage.by_expert = by_expert;
     models::check_divisible(config.model.path, storage, static_cast<int>(ranks), config.where(key));
   };
-  check_axis("mesh.tensor", config.mesh.tensor);
-  check_axis("mesh.expert", config.mesh.expert, true);
+  for (size_t i = 0; i < dist::axes().size(); ++i)
+    if (const dist::Axis& axis = dist::axes()[i]; axis.divides_work())
+      check_axis(str("mesh.", axis.name), config.mesh[i],
+                 axis.divides == dist::Axis::Divides::kExperts);
   if (config.roles.any()) check_axis("roles.tensor", config.roles.tensor);
 }
 

@@ -34,15 +34,17 @@ std::string error_of(const std::string& text) {
 TEST_CASE("bytes that a rank sends in a step") {
   // 16 tokens a rank are two passes: weights twice and gradients once in each, then the data axis.
   const MeshCost cost = cost_of(tiny::run(), {.data = 2, .fsdp = 2}, machine(4), 0);
-  CHECK(cost.data_bytes == doctest::Approx(2 * 0.5 * kAllBytes / 2));
-  CHECK(cost.fsdp_bytes == doctest::Approx(2 * 0.5 * (2 * kUnitBytes + kAllBytes)));
-  CHECK(cost.tensor_bytes == 0);
-  CHECK(cost.sent() == cost.data_bytes + cost.fsdp_bytes);
+  CHECK(cost.sent_bytes.data == doctest::Approx(2 * 0.5 * kAllBytes / 2));
+  CHECK(cost.sent_bytes.fsdp == doctest::Approx(2 * 0.5 * (2 * kUnitBytes + kAllBytes)));
+  CHECK(cost.sent_bytes.tensor == 0);
+  CHECK(cost.sent() == cost.sent_bytes.data + cost.sent_bytes.fsdp);
   CHECK(cost_of(tiny::run(), {}, machine(1), 0).sent() == 0);
 
   // Two sums forward and two backward in each of two blocks, one of the embedding, one of the head.
   RunShape run = tiny::run();
-  const auto tensor_bytes = [&] { return cost_of(run, {.tensor = 2}, machine(2), 0).tensor_bytes; };
+  const auto tensor_bytes = [&] {
+    return cost_of(run, {.tensor = 2}, machine(2), 0).sent_bytes.tensor;
+  };
   CHECK(tensor_bytes() == doctest::Approx(2 * 0.5 * (4 * 2 + 2) * 64 * 4 * 4));
   run.recompute = true;
   CHECK(tensor_bytes() == doctest::Approx(2 * 0.5 * (6 * 2 + 2) * 64 * 4 * 4));
@@ -61,8 +63,8 @@ TEST_CASE("ranks that divide the experts hand on two sums a layer, and compute t
          .in_block = true,
          .matrix = true});
   const MeshCost cost = cost_of(run, {.expert = 2}, machine(2), 0);
-  CHECK(cost.expert_bytes == doctest::Approx(2 * 0.5 * 2 * 64 * 4 * 4));
-  CHECK(cost.sent() == cost.expert_bytes);
+  CHECK(cost.sent_bytes.expert == doctest::Approx(2 * 0.5 * 2 * 64 * 4 * 4));
+  CHECK(cost.sent() == cost.sent_bytes.expert);
   const double dense = step_flops(tiny::run(), 64, 8), experts = 64 * 6 * 2 * 24;
   CHECK(step_flops(run, 64, 8) == doctest::Approx(dense + experts));
   CHECK(step_flops(run, 64, 8, 2) == doctest::Approx(2 * dense + experts));
@@ -78,7 +80,7 @@ TEST_CASE("a tied embedding is gathered for the head as well, and has two gradie
   run.largest = {{64, 64, true}};
   const MeshCost cost = cost_of(run, {.fsdp = 2}, machine(2), 0);
   const double embedding = 4 * 40;
-  CHECK(cost.fsdp_bytes ==
+  CHECK(cost.sent_bytes.fsdp ==
         doctest::Approx(0.5 * (2 * kUnitBytes + kAllBytes - embedding + embedding)));
 }
 
@@ -86,13 +88,13 @@ TEST_CASE("under an adapter its gradients travel, and the frozen weights are gat
   RunShape run = tiny::run();
   tiny::adapt(run.policy);
   run.largest = {{64, 64, true}};
-  CHECK(cost_of(run, {.data = 2}, machine(2), 0).data_bytes == doctest::Approx(4 * 36));
-  CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).fsdp_bytes ==
+  CHECK(cost_of(run, {.data = 2}, machine(2), 0).sent_bytes.data == doctest::Approx(4 * 36));
+  CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).sent_bytes.fsdp ==
         doctest::Approx(0.5 * (2 * kUnitBytes + 4 * 36)));
   // The blocks' 64 weights in int8, with a scale for each of 16 rows; embedding and head in
   // float32.
   run.policy.storage.blocks = ops::WeightFormat::kInt8;
-  CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).fsdp_bytes ==
+  CHECK(cost_of(run, {.fsdp = 2}, machine(2), 0).sent_bytes.fsdp ==
         doctest::Approx(0.5 * (2 * (4 * 80 + 64 + 4 * 16) + 4 * 36)));
 }
 
@@ -115,7 +117,7 @@ TEST_CASE("seconds: within a host and between hosts, hidden and in turn") {
   m.network = 100;
   m.flops = step_flops(tiny::run(), 64, 8) / 4;  // a second on four devices
   const MeshCost cost = cost_of(tiny::run(), {.data = 2, .fsdp = 2}, m, 0);
-  const double fsdp = cost.fsdp_bytes / 1000, data = cost.data_bytes / 100;
+  const double fsdp = cost.sent_bytes.fsdp / 1000, data = cost.sent_bytes.data / 100;
   CHECK(cost.compute.value() == doctest::Approx(1));
   CHECK(cost.communication.value() == doctest::Approx(fsdp + data));
   CHECK(cost.overlapped.value() == doctest::Approx(std::max(1.0, fsdp) + data));

@@ -164,7 +164,7 @@ TEST_CASE("axes that do not multiply to the ranks are refused") {
     section.tensor = tensor;
     section.expert = expert;
     try {
-      return std::to_string(section.data_ranks(ranks, "run.yaml:3: mesh"));
+      return std::to_string(section.sizes(ranks, "run.yaml:3: mesh").data);
     } catch (const ConfigError& e) {
       return std::string(e.what());
     }

@@ -288,7 +288,7 @@ MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ran
   if (ranks.fsdp > 1)
     phase.parts.emplace_back("gathered", base.policy.two_units * run.number_bytes / kFloat +
                                              2 * base.policy.two_trained);
-  else if (ranks.count() > 1)
+  else if (ranks.product() > 1)
     phase.parts.emplace_back("gathered",
                              std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));
   phase.rounding = moment.bytes() - moment.gradients - moment.activations.asked -

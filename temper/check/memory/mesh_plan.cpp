@@ -52,13 +52,19 @@ double step_flops(const RunShape& run, double tokens, double sequence, int64_t e
   return tokens * (forward + backward + (run.recompute ? forward : 0));
 }
 
+double MeshCost::sent() const {
+  double sum = 0;
+  for (size_t i = 0; i < dist::axes().size(); ++i) sum += sent_bytes[i];
+  return sum;
+}
+
 MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machine,
                  int64_t program_bytes) {
   RunShape run = given;
   run.number_bytes = machine.number_bytes;
   const double sequence = as_double(std::max<int64_t>(machine.sequence, 1));
   const double tokens = as_double(std::max<int64_t>(machine.step_tokens, 1));
-  const double of_rank = tokens / as_double(ranks.rows());
+  const double of_rank = tokens / as_double(ranks.product(&dist::Axis::own_rows));
   const int64_t in_pass = run.largest.empty() ? machine.sequence : run.largest.front().tokens;
   const double passes =
       std::max(1.0, std::ceil(of_rank / as_double(std::max<int64_t>(in_pass, 1))));
@@ -81,20 +87,20 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   // ZeRO (Rajbhandari et al., arXiv 1910.02054), section 7.2: data parallelism sums gradients, a
   // reduce-scatter and a gather of 2 Ψ; stage 3 gathers the weights forward and backward and
   // reduce-scatters the gradients, 3 Ψ. Once a pass where gradients accumulate.
-  cost.data_bytes = 2 * share(ranks.data) * gradients / as_double(ranks.fsdp);
-  cost.fsdp_bytes =
+  cost.sent_bytes.data = 2 * share(ranks.data) * gradients / as_double(ranks.fsdp);
+  cost.sent_bytes.fsdp =
       passes * share(ranks.fsdp) * (2 * gathered_bytes(run, ranks, machine) + gradients + second);
   // Megatron-LM (Shoeybi et al., arXiv 1909.08053), section 3: of each block two sums of [tokens,
   // hidden] forward and two backward; one more pair with recomputation. The embedding sums forward,
   // the vocabulary head backward.
   const double sums = as_double(m.layers) * (run.recompute ? 6 : 4) + 2;
-  cost.tensor_bytes =
+  cost.sent_bytes.tensor =
       2 * share(ranks.tensor) * sums * of_rank * as_double(m.hidden * machine.number_bytes);
   // The chains of sums over experts, of [tokens, hidden]: each rank hands one on, and the last one
   // sends it to all; forward and backward, and forward once more with recomputation.
   const double chains = as_double(m.sparse_layers()) * (run.recompute ? 3 : 2) * of_rank *
                         as_double(m.hidden * machine.number_bytes);
-  cost.expert_bytes = 2 * share(ranks.expert) * chains;
+  cost.sent_bytes.expert = 2 * share(ranks.expert) * chains;
   const int64_t per_host =
       machine.per_host > 0 ? machine.per_host : std::min<int64_t>(machine.devices, 8);
   // Neighbours share a host: tensor ranks first, then fsdp, then data (dist/config.h).
@@ -104,15 +110,15 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   };
   if (machine.flops > 0)
     cost.compute = step_flops(run, tokens, sequence, ranks.expert) /
-                   (machine.flops * as_double(ranks.count()));
+                   (machine.flops * as_double(ranks.product()));
   if (machine.bandwidth > 0) {
     // One after the other: the ranks' turns, and as many steps as a broadcast takes.
     const double turns =
         ranks.expert == 1 ? 0 : as_double(ranks.expert - 1) + std::ceil(std::log2(ranks.expert));
     const double tensor =
-        seconds(cost.tensor_bytes, ranks.tensor) + seconds(turns * chains, ranks.expert);
-    const double fsdp = seconds(cost.fsdp_bytes, ranks.tensor * ranks.expert * ranks.fsdp),
-                 data = seconds(cost.data_bytes, ranks.count());
+        seconds(cost.sent_bytes.tensor, ranks.tensor) + seconds(turns * chains, ranks.expert);
+    const double fsdp = seconds(cost.sent_bytes.fsdp, ranks.tensor * ranks.expert * ranks.fsdp),
+                 data = seconds(cost.sent_bytes.data, ranks.product());
     cost.communication = tensor + fsdp + data;
     if (cost.compute) {
       // Sums over ranks that compute the same rows stand in the way of what follows them; those of

@@ -32,12 +32,11 @@ struct MeshCost {
   Ranks ranks;
   MemoryPlan memory;
   bool fits = false;
-  // Bytes that a rank sends in a step, by axis.
-  double data_bytes = 0, fsdp_bytes = 0, tensor_bytes = 0, expert_bytes = 0;
+  dist::PerAxis<double, 0> sent_bytes;  // that a rank sends in a step
   // Seconds; none where the machine's speed is not known. Overlapped: compute and FSDP's traffic at
   // the same time, as they are where the next unit is prefetched; in turn: one after the other.
   std::optional<double> compute, communication, overlapped, in_turn;
-  double sent() const { return data_bytes + fsdp_bytes + tensor_bytes + expert_bytes; }
+  double sent() const;
 };
 
 // The traffic and the compute of a rank in a step.

@@ -14,11 +14,7 @@
 
 namespace temper::checks {
 
-struct Ranks {
-  int64_t data = 1, fsdp = 1, tensor = 1, expert = 1;
-  int64_t count() const { return data * fsdp * tensor * expert; }
-  int64_t rows() const { return data * fsdp; }  // ranks with rows of their own
-};
+using Ranks = dist::AxisSizes;
 
 // A forward pass of a rank.
 struct PassShape {

@@ -23,18 +23,15 @@ Json json_of(const checks::Parts& parts) {
 }
 
 Json json_of(const checks::MeshCost& c) {
-  Json out{{"data", c.ranks.data},
-           {"fsdp", c.ranks.fsdp},
-           {"tensor", c.ranks.tensor},
-           {"expert", c.ranks.expert},
-           {"fits", c.fits},
-           {"peak_bytes", c.memory.peak_bytes()},
-           {"parts", json_of(c.memory.peak().parts)},
-           {"sent_bytes",
-            {{"data", c.data_bytes},
-             {"fsdp", c.fsdp_bytes},
-             {"tensor", c.tensor_bytes},
-             {"expert", c.expert_bytes}}}};
+  Json out = Json::object(), sent = Json::object();
+  for (size_t i = 0; i < dist::axes().size(); ++i) {
+    out[dist::axes()[i].name] = c.ranks[i];
+    sent[dist::axes()[i].name] = c.sent_bytes[i];
+  }
+  out["fits"] = c.fits;
+  out["peak_bytes"] = c.memory.peak_bytes();
+  out["parts"] = json_of(c.memory.peak().parts);
+  out["sent_bytes"] = sent;
   const auto add = [&](const char* name, const std::optional<double>& seconds) {
     if (seconds) out[name] = *seconds;
   };
@@ -132,9 +129,20 @@ void print_meshes(std::ostream& out, const checks::RunShape& run, const checks::
              checks::step_flops(run, tokens, static_cast<double>(machine.sequence))))
       << " operations; " << fitting << " of " << meshes.size() << " meshes of " << machine.devices
       << " devices fit " << checks::megabytes(static_cast<double>(machine.memory)) << "\n\n"
-      << "  data  fsdp tensor" << (mixture ? " expert" : "")
-      << "    memory   weights gradients optimizer activations  sent: data      fsdp    tensor"
-      << (mixture ? "    expert" : "") << "   compute      sent  step at least  at most\n";
+      << std::right;
+  // Calls print(axis, first) for the columns of axes that the model has a use for.
+  const auto each_axis = [&](auto print) {
+    for (size_t i = 0; i < dist::axes().size(); ++i)
+      if (dist::axes()[i].divides != dist::Axis::Divides::kExperts || mixture) print(i, i == 0);
+  };
+  const auto width_of = [](size_t axis) {
+    return std::max(6, static_cast<int>(std::string_view(dist::axes()[axis].name).size()) + 1);
+  };
+  each_axis([&](size_t i, bool) { out << std::setw(width_of(i)) << dist::axes()[i].name; });
+  out << "    memory   weights gradients optimizer activations  sent:";
+  each_axis(
+      [&](size_t i, bool first) { out << std::setw(first ? 5 : 10) << dist::axes()[i].name; });
+  out << "   compute      sent  step at least  at most\n";
   const auto part = [](const checks::MeshCost& c, const char* name) {
     for (const auto& [of, bytes] : c.memory.peak().parts)
       if (of == name) return checks::megabytes(static_cast<double>(bytes));
@@ -145,19 +153,14 @@ void print_meshes(std::ostream& out, const checks::RunShape& run, const checks::
   for (const checks::MeshCost& c : meshes.subspan(0, shown)) {
     const auto column = [&](int width, const auto& value) { out << std::setw(width) << value; };
     out << std::right;
-    column(6, c.ranks.data);
-    column(6, c.ranks.fsdp);
-    column(7, c.ranks.tensor);
-    if (mixture) column(7, c.ranks.expert);
+    each_axis([&](size_t i, bool) { column(width_of(i), c.ranks[i]); });
     column(10, checks::megabytes(static_cast<double>(c.memory.peak_bytes())));
     column(10, part(c, "weights"));
     column(10, part(c, "gradients"));
     column(10, part(c, "optimizer"));
     column(12, part(c, "activations"));
-    column(12, checks::megabytes(c.data_bytes));
-    column(10, checks::megabytes(c.fsdp_bytes));
-    column(10, checks::megabytes(c.tensor_bytes));
-    if (mixture) column(10, checks::megabytes(c.expert_bytes));
+    each_axis(
+        [&](size_t i, bool first) { column(first ? 12 : 10, checks::megabytes(c.sent_bytes[i])); });
     column(10, seconds(c.compute));
     column(10, seconds(c.communication));
     column(15, seconds(c.overlapped));

@@ -77,7 +77,7 @@ void PpoConfig::validate() const {
           "or adapter.method: lora");
   require(!ppo.share_base || !ppo.critic, "ppo.share_base", "found true, but ppo.critic, ",
           ppo.critic.value_or(""), ", is a separate model; expected false, or no ppo.critic");
-  require(!ppo.share_base || (mesh.tensor == 1 && mesh.expert == 1), "ppo.share_base",
+  require(!ppo.share_base || mesh.is_whole(&dist::Axis::divides_work), "ppo.share_base",
           "the base is split among ranks (mesh.tensor, mesh.expert), but a critic is not; expected "
           "false");
 }
