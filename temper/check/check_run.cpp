@@ -71,7 +71,7 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
   if (!maps) return;
   ModelRole role{.role = "projection"};
   strategy->maps()->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    role.shape.tensors.push_back({.name = name, .shape = p.shape(), .split = {}, .matrix = true});
+    role.shape.tensors.push_back({.name = name, .shape = p.shape(), .matrix = true});
   });
   checks.shape.others.push_back(std::move(role));
 }

@@ -180,12 +180,11 @@ void RunChecks::adapter() {
       policy.model->each_parameter(
           [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
       train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
-      std::set<std::string> trained;
+      std::set<std::string> frozen;
       policy.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
-        if (p.trainable()) trained.insert(name);
+        if (!p.trainable()) frozen.insert(name);
       });
-      for (ShapedTensor& t : role.shape.tensors)
-        t.trains = trained.contains(t.name) || t.name == "score.weight";
+      for (ShapedTensor& t : role.shape.tensors) t.trains = !frozen.contains(t.name);
       std::vector<train::NamedParameter> parameters = train::trainable_parameters(*policy.model);
       train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
                           config.where("optimizer.groups"));

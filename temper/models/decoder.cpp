@@ -132,32 +132,4 @@ at::Tensor PostNormBlock::forward(const at::Tensor& x, const nn::Context& contex
   return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
 }
 
-namespace {
-
-// Norms, and the biases of what splits by rows, are whole on every rank.
-constexpr ShardRule kDecoderShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.qkv_proj.weight", Split::kColumns},
-    {"*.gate_proj.weight", Split::kColumns},
-    {"*.up_proj.weight", Split::kColumns},
-    {"*.gate_up_proj.weight", Split::kColumns},
-    {"*.down_proj.weight", Split::kRows},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-    {"*.qkv_proj.bias", Split::kColumns},
-    {"*.gate_proj.bias", Split::kColumns},
-    {"*.up_proj.bias", Split::kColumns},
-    {"*.gate_up_proj.bias", Split::kColumns},
-};
-
-}  // namespace
-
-std::span<const ShardRule> decoder_shards() { return kDecoderShards; }
-
 }  // namespace temper::models

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -124,9 +123,6 @@ class PostNormBlock : public nn::Module {
   nn::GatedMlp mlp;
   nn::RmsNorm post_attention_layernorm, post_feedforward_layernorm;
 };
-
-// How the parameters of the decoders below split, and of any with their names.
-std::span<const ShardRule> decoder_shards();
 
 // Embedding, blocks, final norm. Block has the constructor and forward of those above, an
 // nn::Attention named self_attn, and an nn::RmsNorm named input_layernorm where one comes before

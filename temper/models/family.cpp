@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "temper/base/glob.h"
 #include "temper/models/decoder.h"
 
 namespace temper::models {
@@ -82,12 +81,6 @@ void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
     plain[own] = std::move(view);
   }
   tensors = std::move(plain);
-}
-
-std::optional<Split> split_of(const Family& family, const std::string& parameter) {
-  for (const ShardRule& rule : family.shards)
-    if (matches_glob(rule.pattern, parameter)) return rule.split;
-  return std::nullopt;
 }
 
 }  // namespace temper::models

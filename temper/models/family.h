@@ -1,10 +1,9 @@
-// A model family: how its config.json is read and its body built, its class names, its tensors'
-// names and how they split over ranks. Each family's file registers one at its end.
+// A model family: how its config.json is read and its body built, its class names and its tensors'
+// names. Each family's file registers one at its end.
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,19 +14,6 @@
 #include "temper/models/gguf/gguf_architecture.h"
 
 namespace temper::models {
-
-// How a tensor is divided among the ranks of tensor parallelism (Shoeybi et al., arXiv 1909.08053).
-enum class Split {
-  kColumns,     // a linear layer's outputs: rows of its weight [out, in], and its bias
-  kRows,        // a linear layer's inputs: columns of its weight; its bias stays whole
-  kVocabulary,  // rows of an embedding or of the vocabulary head
-};
-// Parameters whose names match the pattern (`*` is any run of characters) split so; what no rule
-// names is whole on every rank.
-struct ShardRule {
-  const char* pattern;
-  Split split;
-};
 
 // Tensors in the order of a file.
 using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
@@ -53,7 +39,6 @@ struct Family {
   void (*restore)(NamedTensors& tensors) = nullptr;
   // The one of CheckpointFormat::of_families that its files may be in; null: none.
   const char* checkpoint_format = nullptr;
-  std::span<const ShardRule> shards = {};
   std::optional<GgufArchitecture> gguf = {};  // none: llama.cpp does not compute this family
 };
 
@@ -76,8 +61,5 @@ void restore_names(const Backbone& body, NamedTensors& tensors);
 // For Family::sanitize: the language model of a checkpoint that also sees images, without its
 // wrapping. Such a model is written without it, too.
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config);
-
-// How the parameter splits; nullopt: it is whole on every rank.
-std::optional<Split> split_of(const Family& family, const std::string& parameter);
 
 }  // namespace temper::models

@@ -137,7 +137,9 @@ ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)
-    : score_(owner, "score", config.hidden_size, 1, false, config.initializer_range) {}
+    : score_(owner, "score", config.hidden_size, 1, false, config.initializer_range) {
+  score_.set_role(nn::Role::kHead);
+}
 
 at::Tensor ScalarHead::values(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
   const at::Tensor values = score_.forward(ops::select_rows(hidden, rows), {}).flatten();

@@ -53,8 +53,8 @@ void set_storage(nn::Module& model, const Storage& storage) {
   const ops::WeightFormat blocks = converted ? *storage.blocks : storage.weights;
   model.visit(
       {.linear =
-           [&](const std::string& path, nn::Linear& layer) {
-             keep(layer.weight, path != kScorePath ? blocks : storage.weights);
+           [&](const std::string&, nn::Linear& layer) {
+             keep(layer.weight, layer.role() == nn::Role::kHead ? storage.weights : blocks);
            },
        .lm_head = [&](const std::string&, nn::LmHead& head) { keep(head.weight, storage.weights); },
        .embedding = [&](const std::string&,

@@ -94,6 +94,7 @@ SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& 
                .bias = c.sparse->expert_bias,
                .init_std = c.initializer_range}),
       layer_(layer) {
+  set_role(nn::Role::kMlp);
   if (c.sparse->shared_width > 0)
     shared_experts.emplace(*this, c.sparse->shared, c.hidden_size, c.sparse->shared_width, false,
                            c.activation, c.initializer_range);
@@ -153,30 +154,5 @@ at::Tensor SparseBlock::forward(const at::Tensor& x, const nn::Context& context)
       sparse ? sparse->forward(in, read.context()) : mlp->forward(in, read.context());
   return read.restore(ops::add_scaled(h, fed, residual_scale_), x.size(0));
 }
-
-namespace {
-
-constexpr ShardRule kSparseShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.mlp.gate_proj.weight", Split::kColumns},
-    {"*.mlp.up_proj.weight", Split::kColumns},
-    {"*.mlp.down_proj.weight", Split::kRows},
-    {"*.shared_experts.gate_proj.weight", Split::kColumns},
-    {"*.shared_experts.up_proj.weight", Split::kColumns},
-    {"*.shared_experts.down_proj.weight", Split::kRows},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-    {"*.self_attn.sinks", Split::kColumns},
-};
-
-}  // namespace
-
-std::span<const ShardRule> sparse_shards() { return kSparseShards; }
 
 }  // namespace temper::models

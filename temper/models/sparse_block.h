@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -84,8 +83,5 @@ class SparseBlock : public nn::Module {
  private:
   double residual_scale_;
 };
-
-// decoder_shards(), but that routers and experts are whole on every rank of a tensor group.
-std::span<const ShardRule> sparse_shards();
 
 }  // namespace temper::models

@@ -8,46 +8,36 @@
 
 namespace temper::models {
 
-void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::Group>& tensor,
-           const std::string& key, const std::string& where) {
+void split(nn::Module& model, const std::shared_ptr<dist::Group>& tensor, const std::string& key,
+           const std::string& where) {
   const int ranks = tensor->size();
   if (ranks == 1) return;
-  bool any = false;
-  const auto divides = [&](const std::string& name, const char* of, int64_t extent) {
-    any = true;
+  const auto divides = [&](const std::string& path, const char* of, int64_t extent) {
     check<ConfigError>(extent % ranks == 0, key, ": ", ranks, " ranks do not divide the ", extent,
-                       " ", of, " of `", name, "` (", where, ")");
+                       " ", of, " of `", path, ".weight` (", where, ")");
   };
   model.visit(
       {.linear =
            [&](const std::string& path, nn::Linear& layer) {
-             const std::string name = path + ".weight";
-             const std::optional<Split> how = split_of(family, name);
-             if (!how) return;
-             const bool columns = *how == Split::kColumns;
-             divides(name, columns ? "outputs" : "inputs", columns ? layer.out() : layer.in());
-             layer.split(columns ? nn::LinearSplit::kColumns : nn::LinearSplit::kRows, tensor);
+             if (layer.may_split() == nn::LinearSplit::kNone) return;
+             const bool columns = layer.may_split() == nn::LinearSplit::kColumns;
+             divides(path, columns ? "outputs" : "inputs", columns ? layer.out() : layer.in());
+             layer.split(tensor);
            },
        .lm_head =
            [&](const std::string& path, nn::LmHead& head) {
-             const std::string name = path + ".weight";
-             if (!split_of(family, name)) return;
-             divides(name, "tokens", head.weight.shape()[0]);
-             head.weight.split(0, tensor);
+             divides(path, "tokens", head.weight.shape()[0]);
+             head.weight.split(tensor);
            },
        .embedding =
            [&](const std::string& path, nn::Embedding& embedding) {
-             const std::string name = path + ".weight";
-             if (!split_of(family, name)) return;
-             divides(name, "tokens", embedding.weight.shape()[0]);
+             divides(path, "tokens", embedding.weight.shape()[0]);
              embedding.split(tensor);
            },
        .attention = [&](const std::string&,
                         nn::Attention& layer) { layer.split(tensor, key + ": " + where); },
        .state_layer = [&](const std::string&,
                           nn::StateLayer& layer) { layer.split(tensor, key + ": " + where); }});
-  check<ConfigError>(any, key, ": models of type ", family.model_type,
-                     " have no rules of how their layers split; expected 1");
 }
 
 bool split_experts(nn::Module& model, const std::shared_ptr<dist::Group>& ranks,

@@ -17,7 +17,7 @@ struct Projection {
   int64_t outputs;
 };
 
-// Layers over one input: one for each, or one that joins them.
+// Layers over one input, which ranks divide by their outputs: one for each, or one that joins them.
 std::vector<std::unique_ptr<Linear>> make_projections(Module& parent, int64_t in, bool bias,
                                                       double init_std,
                                                       const std::vector<Projection>& each,
@@ -25,7 +25,8 @@ std::vector<std::unique_ptr<Linear>> make_projections(Module& parent, int64_t in
   std::vector<std::unique_ptr<Linear>> layers;
   if (!joined_name) {
     for (const Projection& one : each)
-      layers.push_back(std::make_unique<Linear>(parent, one.name, in, one.outputs, bias, init_std));
+      layers.push_back(std::make_unique<Linear>(parent, one.name, in, one.outputs, bias, init_std,
+                                                LinearSplit::kColumns));
     return layers;
   }
   std::vector<int64_t> outputs;
@@ -34,7 +35,8 @@ std::vector<std::unique_ptr<Linear>> make_projections(Module& parent, int64_t in
     outputs.push_back(one.outputs);
     sum += one.outputs;
   }
-  layers.push_back(std::make_unique<Linear>(parent, joined_name, in, sum, bias, init_std));
+  layers.push_back(std::make_unique<Linear>(parent, joined_name, in, sum, bias, init_std,
+                                            LinearSplit::kColumns));
   layers[0]->set_joined(std::move(outputs));
   return layers;
 }
@@ -76,13 +78,17 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
     : Module(parent, std::move(name)),
       projections(make_projections(*this, c.hidden_size, c.qkv_bias, c.init_std, projections_of(c),
                                    c.joined_qkv ? "qkv_proj" : nullptr)),
-      o_proj(*this, c.o_proj_name, c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
+      o_proj(*this, c.o_proj_name, c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std,
+             LinearSplit::kRows),
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
+  set_role(Role::kAttention);
   if (c.sinks)
-    sinks.emplace(*this, "sinks", std::vector<int64_t>{c.num_heads},
-                  Init{Init::Kind::kNormal, c.init_std});
+    sinks
+        .emplace(*this, "sinks", std::vector<int64_t>{c.num_heads},
+                 Init{Init::Kind::kNormal, c.init_std})
+        .set_divides(0);
   if (!c.qk_norm) return;
   const auto width = [&](int64_t heads) {
     return c.qk_norm_is_whole ? heads * c.head_dim : c.head_dim;
@@ -95,10 +101,13 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
 Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
                      std::shared_ptr<Rotary> rotary, int64_t value_dim)
     : Module(parent, std::move(name)),
-      o_proj(*this, "o_proj", c.num_heads * value_dim, c.hidden_size, c.o_bias, c.init_std),
+      o_proj(*this, "o_proj", c.num_heads * value_dim, c.hidden_size, c.o_bias, c.init_std,
+             LinearSplit::kRows),
       config_(c),
       layer_(layer),
-      rotary_(std::move(rotary)) {}
+      rotary_(std::move(rotary)) {
+  set_role(Role::kAttention);
+}
 
 void Attention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
   const int ranks = group->size();
@@ -113,7 +122,7 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
                      ": layers that share keys and values are not divided among ranks; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
-  if (sinks) sinks->split(0, group);
+  if (sinks) sinks->split(group);
   // Each rank's heads are normalized by the same weights.
   if (q_norm) q_norm->weight.set_gradient_is_partial();
   if (k_norm) k_norm->weight.set_gradient_is_partial();
@@ -218,8 +227,10 @@ GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t int
       projections(make_projections(*this, hidden, bias, init_std,
                                    {{names.gate, intermediate}, {names.up, intermediate}},
                                    joined ? "gate_up_proj" : nullptr)),
-      down_proj(*this, names.down, intermediate, hidden, bias, init_std),
-      activation_(activation) {}
+      down_proj(*this, names.down, intermediate, hidden, bias, init_std, LinearSplit::kRows),
+      activation_(activation) {
+  set_role(Role::kMlp);
+}
 
 at::Tensor GatedMlp::forward(const ops::LinearInput& x, const Context& context) {
   const int64_t width = down_proj.weight.shape()[1];

@@ -36,6 +36,7 @@ Expert::Expert(Module& parent, std::string name, const ExpertsConfig& c)
     : Module(parent, std::move(name)),
       gate_up_proj(*this, "gate_up_proj", c.hidden, 2 * c.width, c.bias, c.init_std),
       down_proj(*this, "down_proj", c.width, c.hidden, c.bias, c.init_std) {
+  set_role(Role::kExpert);
   for (Linear* layer : {&gate_up_proj, &down_proj}) layer->set_rows_are_not_tokens();
   // transformers stacks those of all experts.
   for (Linear* layer : {&gate_up_proj, &down_proj})

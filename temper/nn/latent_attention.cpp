@@ -25,16 +25,17 @@ LatentAttention::LatentAttention(Module& parent, std::string name, const Attenti
                          c.qkv_bias, c.init_std),
       kv_a_layernorm(*this, "kv_a_layernorm", l.kv_rank, l.norm_eps),
       kv_b_proj(*this, "kv_b_proj", l.kv_rank, c.num_heads * (l.plain_dim + l.value_dim), false,
-                c.init_std),
+                c.init_std, LinearSplit::kColumns),
       latent_(l) {
   const int64_t outputs = c.num_heads * l.query_dim();
   if (l.q_rank == 0) {
-    q_proj.emplace(*this, "q_proj", c.hidden_size, outputs, false, c.init_std);
+    q_proj.emplace(*this, "q_proj", c.hidden_size, outputs, false, c.init_std,
+                   LinearSplit::kColumns);
     return;
   }
   q_a_proj.emplace(*this, "q_a_proj", c.hidden_size, l.q_rank, c.qkv_bias, c.init_std);
   q_a_layernorm.emplace(*this, "q_a_layernorm", l.q_rank, l.norm_eps);
-  q_b_proj.emplace(*this, "q_b_proj", l.q_rank, outputs, false, c.init_std);
+  q_b_proj.emplace(*this, "q_b_proj", l.q_rank, outputs, false, c.init_std, LinearSplit::kColumns);
 }
 
 void LatentAttention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {

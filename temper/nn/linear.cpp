@@ -58,12 +58,16 @@ at::Tensor with_rows(const at::Tensor& x, const std::vector<ExternalRows>& rows)
 }  // namespace
 
 Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
-               double init_std)
+               double init_std, LinearSplit may_split)
     : Module(parent, std::move(name)),
       own_weight_(std::in_place, *this, "weight", std::vector<int64_t>{out, in},
                   Init{Init::Kind::kNormal, init_std}),
-      weight(*own_weight_) {
+      weight(*own_weight_),
+      may_split_(may_split) {
   if (has_bias) bias.emplace(*this, "bias", std::vector<int64_t>{out}, Init{Init::Kind::kZeros, 0});
+  if (may_split == LinearSplit::kNone) return;
+  weight.set_divides(may_split == LinearSplit::kColumns ? 0 : 1);
+  if (bias && may_split == LinearSplit::kColumns) bias->set_divides(0);
 }
 
 Linear::Linear(Module& parent, std::string name, Parameter& shared_weight)
@@ -73,16 +77,13 @@ at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
   return project(x, {this}, context)[0];
 }
 
-void Linear::split(LinearSplit how, std::shared_ptr<dist::Group> group) {
-  split_ = how;
+void Linear::split(std::shared_ptr<dist::Group> group) {
+  split_ = may_split_;
   group_ = group;
-  if (how == LinearSplit::kColumns)
-    weight.split(0, group, joined_);
-  else
-    weight.split(1, group);
+  weight.split(group, joined_);
   if (!bias) return;
-  if (how == LinearSplit::kColumns)
-    bias->split(0, group, joined_);
+  if (bias->divides())
+    bias->split(group, joined_);
   else
     bias->set_gradient_is_partial();  // the first rank alone adds it
 }
@@ -155,17 +156,19 @@ std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scal
     lora->each_parameter([&](const char*, Parameter& p) { p.give_to(owner_, group_); });
   if (split_ == LinearSplit::kNone) return lora;
   const bool columns = split_ == LinearSplit::kColumns;
-  if (columns)
-    lora->lora_B.weight.split(0, group_, joined_);
-  else
-    lora->lora_A.weight.split(1, group_);
+  Parameter& divided = (columns ? lora->lora_B : lora->lora_A).weight;
+  divided.set_divides(columns ? 0 : 1);
+  divided.split(group_, joined_);
   (columns ? lora->lora_A : lora->lora_B).weight.set_gradient_is_partial();
   if (!columns) lora->inputs_divided_by = group_;
   if (!lora->lora_magnitude_vector) return lora;
-  if (columns)
-    lora->lora_magnitude_vector->weight.split(0, group_, joined_);
-  else
-    lora->lora_magnitude_vector->weight.set_gradient_is_partial();
+  Parameter& magnitude = lora->lora_magnitude_vector->weight;
+  if (!columns) {
+    magnitude.set_gradient_is_partial();
+    return lora;
+  }
+  magnitude.set_divides(0);
+  magnitude.split(group_, joined_);
   return lora;
 }
 
@@ -237,7 +240,9 @@ RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bo
              {add_unit_offset ? Init::Kind::kZeros : Init::Kind::kOnes, 0}),
       eps(eps),
       add_unit_offset(add_unit_offset),
-      centered(centered) {}
+      centered(centered) {
+  set_role(Role::kNorm);
+}
 
 ops::LinearInput RmsNorm::input(const at::Tensor& x) const {
   if (centered) return ops::LinearInput::layer_norm(x, weight.value(), eps);
@@ -249,11 +254,13 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
     : Module(parent, std::move(name)),
       weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, init_std}),
       scale(scale) {
+  weight.set_divides(0);
+  set_role(Role::kEmbedding);
   set_runs_as_unit();
 }
 
 void Embedding::split(std::shared_ptr<dist::Group> group) {
-  weight.split(0, group);
+  weight.split(group);
   group_ = std::move(group);
 }
 
@@ -293,6 +300,8 @@ at::Tensor Embedding::forward(const Context& context) {
 
 LmHead::LmHead(Module& parent, std::string name, int64_t width, int64_t vocabulary, double init_std)
     : Linear(parent, std::move(name), width, vocabulary, false, init_std) {
+  weight.set_divides(0);
+  set_role(Role::kHead);
   set_runs_as_unit();
 }
 

@@ -24,7 +24,8 @@ enum class LinearSplit {
 
 class Linear : public Module {
  public:
-  Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double init_std);
+  Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double init_std,
+         LinearSplit may_split = LinearSplit::kNone);
 
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
   at::Tensor forward(const at::Tensor& x, const Context& context) {
@@ -34,9 +35,12 @@ class Linear : public Module {
   // The layer joins several whose outputs, of these widths, lie one after the other: ranks divide
   // each of them.
   void set_joined(std::vector<int64_t> outputs) { joined_ = std::move(outputs); }
+  // How ranks may divide it. What else computes with its input or output says so, too: kColumns
+  // gives each rank the outputs of its part alone.
+  LinearSplit may_split() const { return may_split_; }
   // Before the layer has values: this rank keeps its part. Throws ConfigError where it does not
   // divide.
-  void split(LinearSplit how, std::shared_ptr<dist::Group> group);
+  void split(std::shared_ptr<dist::Group> group);
   // Before the layer has values: that rank of the group has all of it, with the adapters that it
   // gets, and the others nothing (Parameter::give_to).
   void give_to(int owner, std::shared_ptr<dist::Group> group);
@@ -101,7 +105,7 @@ class Linear : public Module {
   std::unique_ptr<Lora> lora_;
   std::vector<FrozenCopy> copies_;
   std::vector<int64_t> joined_;  // empty: it is one layer
-  LinearSplit split_ = LinearSplit::kNone;
+  LinearSplit may_split_ = LinearSplit::kNone, split_ = LinearSplit::kNone;  // split_: it is so
   bool rows_are_tokens_ = true;
   std::shared_ptr<dist::Group> group_;  // null: the layer is whole
   int owner_ = -1;                      // the rank of the group that has all of it; -1: none
@@ -123,7 +127,9 @@ class LmHead : public Linear {
 class TiedHead : public Linear {
  public:
   TiedHead(Module& parent, std::string name, Parameter& embedding_weight)
-      : Linear(parent, std::move(name), embedding_weight) {}
+      : Linear(parent, std::move(name), embedding_weight) {
+    set_role(Role::kHead);
+  }
 
  protected:
   void accept(const std::string& path, const LayerVisitor& visitor) override;

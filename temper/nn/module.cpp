@@ -11,6 +11,12 @@ void Module::adopt(std::string name, Module& child) {
   children_.push_back({std::move(name), &child, nullptr});
 }
 
+Role Module::role() const {
+  const Module* module = this;
+  while (module->role_ == Role::kNone && module->parent_) module = module->parent_;
+  return module->role_;
+}
+
 const Module& Module::root() const {
   const Module* module = this;
   while (module->parent_) module = module->parent_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "temper/nn/layer_visitor.h"
+#include "temper/nn/role.h"
 #include "temper/nn/weights/parameter.h"
 
 namespace temper::nn {
@@ -36,6 +37,12 @@ class Module {
 
   // Every layer below of a kind that the visitor asks for, this one included, in the same order.
   void visit(const LayerVisitor& visitor);
+
+  // Its own, or that of the nearest module around it that has one. A parameter's is its owner's.
+  Role role() const;
+  // The same of what it is a part of: kAttention of the norm of queries, whose own is kNorm.
+  Role role_around() const { return parent_ ? parent_->role() : Role::kNone; }
+  void set_role(Role role) { role_ = role; }
 
   // The number of updates to any parameter of this module's model: what was computed with its
   // weights stays valid while this does not change. Any thread may ask.
@@ -76,6 +83,7 @@ class Module {
   std::vector<Child> children_;
   Module* parent_ = nullptr;                  // null: a root
   mutable std::atomic<uint64_t> changes_{0};  // of a root
+  Role role_ = Role::kNone;
   bool runs_as_unit_ = false;
   std::shared_ptr<ShardUnit> unit_;
 };

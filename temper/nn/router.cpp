@@ -10,6 +10,7 @@ namespace temper::nn {
 Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
                double init_std, bool correction, bool has_bias)
     : Linear(parent, std::move(name), hidden, spec.experts, false, init_std), spec(spec) {
+  set_role(Role::kRouter);
   if (has_bias)
     bias.emplace(*this, "bias", std::vector<int64_t>{spec.experts},
                  Init{Init::Kind::kNormal, init_std});

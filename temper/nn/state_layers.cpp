@@ -13,8 +13,8 @@ std::vector<std::unique_ptr<Linear>> delta_projections(Module& parent, const Del
   const int64_t values = r.value_heads * r.value_dim;
   std::vector<std::unique_ptr<Linear>> layers;
   const auto add = [&](const char* name, int64_t outputs) {
-    layers.push_back(
-        std::make_unique<Linear>(parent, name, c.hidden_size, outputs, false, c.init_std));
+    layers.push_back(std::make_unique<Linear>(parent, name, c.hidden_size, outputs, false,
+                                              c.init_std, LinearSplit::kColumns));
   };
   if (c.joined) {
     add("in_proj_qkvz", r.qkv_width() + values);
@@ -43,8 +43,10 @@ Convolution::Convolution(Module& parent, std::string name, int64_t channels, int
                          bool has_bias, double init_std)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {channels, 1, taps}, {Init::Kind::kNormal, init_std}) {
+  weight.set_divides(0);
   if (has_bias)
-    bias.emplace(*this, "bias", std::vector<int64_t>{channels}, Init{Init::Kind::kZeros, 0});
+    bias.emplace(*this, "bias", std::vector<int64_t>{channels}, Init{Init::Kind::kZeros, 0})
+        .set_divides(0);
 }
 
 ops::ConvolutionWeights Convolution::weights() const {
@@ -53,16 +55,16 @@ ops::ConvolutionWeights Convolution::weights() const {
 
 void Convolution::split(const std::shared_ptr<dist::Group>& group,
                         const std::vector<int64_t>& joined) {
-  weight.split(0, group, joined);
-  if (bias) bias->split(0, group, joined);
+  weight.split(group, joined);
+  if (bias) bias->split(group, joined);
 }
 
 ShortConvolution::ShortConvolution(Module& parent, std::string name, int64_t layer, int64_t hidden,
                                    int64_t taps, bool bias, double init_std)
     : StateLayer(parent, std::move(name), layer),
       conv(*this, "conv", hidden, taps, bias, init_std),
-      in_proj(*this, "in_proj", hidden, 3 * hidden, bias, init_std),
-      out_proj(*this, "out_proj", hidden, hidden, bias, init_std) {
+      in_proj(*this, "in_proj", hidden, 3 * hidden, bias, init_std, LinearSplit::kColumns),
+      out_proj(*this, "out_proj", hidden, hidden, bias, init_std, LinearSplit::kRows) {
   in_proj.set_joined({hidden, hidden, hidden});
 }
 
@@ -95,9 +97,12 @@ GatedDeltaNet::GatedDeltaNet(Module& parent, std::string name, int64_t layer,
       conv1d(*this, "conv1d", c.rule.qkv_width(), c.taps, false, c.init_std),
       norm(*this, "norm", c.rule.value_dim, c.norm_eps),
       out_proj(*this, "out_proj", c.rule.value_heads * c.rule.value_dim, c.hidden_size, false,
-               c.init_std),
+               c.init_std, LinearSplit::kRows),
       projections(delta_projections(*this, c)),
-      rule_(c.rule) {}
+      rule_(c.rule) {
+  dt_bias.set_divides(0);
+  A_log.set_divides(0);
+}
 
 std::vector<int64_t> GatedDeltaNet::state_sizes() const {
   return {conv1d.state_size(), rule_.value_heads * rule_.key_dim * rule_.value_dim};
@@ -147,8 +152,8 @@ void GatedDeltaNet::split(const std::shared_ptr<dist::Group>& group, const std::
                      rule_.key_heads, " is not divisible by ", ranks);
   const int64_t keys = rule_.key_heads * rule_.key_dim;
   conv1d.split(group, {keys, keys, rule_.value_heads * rule_.value_dim});
-  dt_bias.split(0, group);
-  A_log.split(0, group);
+  dt_bias.split(group);
+  A_log.split(group);
   norm.weight.set_gradient_is_partial();
   rule_.key_heads /= ranks;
   rule_.value_heads /= ranks;

@@ -16,11 +16,15 @@ class StateLayer : public Module {
  public:
   // `layer` finds the states of sampled sequences.
   StateLayer(Module& parent, std::string name, int64_t layer)
-      : Module(parent, std::move(name)), layer_(layer) {}
+      : Module(parent, std::move(name)), layer_(layer) {
+    set_role(Role::kState);
+  }
   // x [N, hidden_size] to [R, hidden_size]: of Context::rows.
   virtual at::Tensor forward(const ops::LinearInput& x, const Context& context) = 0;
   // Numbers of each operation's state, of this rank's part.
   virtual std::vector<int64_t> state_sizes() const = 0;
+  // The heads of the last operation's state, each a matrix; 0: it has none.
+  virtual int64_t heads() const { return 0; }
   // As Attention::split.
   virtual void split(const std::shared_ptr<dist::Group>& group, const std::string& where) = 0;
 
@@ -33,14 +37,14 @@ class StateLayer : public Module {
   int64_t layer_;
 };
 
-// A causal convolution of each channel, named as torch.nn.Conv1d.
+// A causal convolution of each channel, named as torch.nn.Conv1d. Ranks divide the channels.
 class Convolution : public Module {
  public:
   Convolution(Module& parent, std::string name, int64_t channels, int64_t taps, bool bias,
               double init_std);
   ops::ConvolutionWeights weights() const;
   int64_t state_size() const { return weight.shape()[0] * (weight.shape()[2] - 1); }
-  // Ranks divide the channels; `joined` as Linear::set_joined.
+  // `joined` as Linear::set_joined.
   void split(const std::shared_ptr<dist::Group>& group, const std::vector<int64_t>& joined = {});
 
   Parameter weight;               // [channels, 1, taps]
@@ -78,6 +82,7 @@ class GatedDeltaNet : public StateLayer {
   GatedDeltaNet(Module& parent, std::string name, int64_t layer, const DeltaNetConfig& config);
   at::Tensor forward(const ops::LinearInput& x, const Context& context) override;
   std::vector<int64_t> state_sizes() const override;
+  int64_t heads() const override { return rule_.value_heads; }
   void split(const std::shared_ptr<dist::Group>& group, const std::string& where) override;
 
   Parameter dt_bias, A_log;  // [value_heads]

@@ -13,6 +13,7 @@ namespace temper::train {
 struct NamedParameter {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   nn::Parameter* parameter;
+  nn::Role role() const { return parameter->owner().role(); }
   double rate_scale = 1;                    // times the step's learning rate
   std::optional<double> weight_decay = {};  // none: the optimizer's, on two dimensions or more
 };

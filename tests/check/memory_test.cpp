@@ -59,7 +59,7 @@ TEST_CASE("experts and their adapters are divided by the ranks of their axis, al
   ModelRole role = tiny::run().policy;
   role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
                                 .shape = {4, 6},
-                                .split = {},
+                                .role = nn::Role::kExpert,
                                 .unit = 1,
                                 .in_block = true,
                                 .matrix = true});
@@ -84,7 +84,7 @@ TEST_CASE("frozen weights take the bytes of their format") {
   CHECK(bytes_of(role, {}).weights == 64 / 2 + 64 + 4 * 84);  // a scale for each row of 4
   role.shape.tensors.push_back({.name = "model.layers.0.mlp.experts.0.down_proj.weight",
                                 .shape = {4, 64},
-                                .split = {},
+                                .role = nn::Role::kExpert,
                                 .unit = 1,
                                 .in_block = true,
                                 .matrix = true});
@@ -256,7 +256,7 @@ TEST_CASE("learned maps train, and have no blocks") {
   const auto sum = [&](const char* name) { return part(training(plan_memory(run, {}, 0)), name); };
   const int64_t optimizer = sum("optimizer"), activations = sum("activations");
   ModelRole maps{.role = "projection"};
-  maps.shape.tensors = {{.name = "pairs.0.weight", .shape = {6, 4}, .split = {}, .matrix = true}};
+  maps.shape.tensors = {{.name = "pairs.0.weight", .shape = {6, 4}, .matrix = true}};
   run.others.push_back(maps);
   CHECK(sum("projection") == 4 * 24);
   CHECK(sum("optimizer") == optimizer + 8 * 24);
@@ -268,6 +268,7 @@ TEST_CASE("an embedding's gradient does not fit into what small blocks have free
   run.largest = {{8, 8, true}};
   for (ShapedTensor& t : run.policy.shape.tensors)
     if (t.name == "model.embed_tokens.weight" || t.name == "lm_head.weight") t.shape = {1 << 20, 4};
+  run.policy.shape.vocabulary = 1 << 20;
   const MemoryPlan whole = plan_memory(run, {}, 0);
   const MemoryPlan::Phase& large = training(whole);
   CHECK(part(large, "activations") > 0);  // freed, and still there

@@ -58,7 +58,7 @@ TEST_CASE("ranks that divide the experts hand on two sums a layer, and compute t
     run.policy.shape.tensors.push_back(
         {.name = str("model.layers.0.mlp.experts.", e, ".down_proj.weight"),
          .shape = {4, 6},
-         .split = {},
+         .role = nn::Role::kExpert,
          .unit = 1,
          .in_block = true,
          .matrix = true});

@@ -11,23 +11,28 @@ inline ModelShape shape() {
   const auto block = [](int64_t number) {
     return ShapedTensor{.name = "model.layers." + std::to_string(number) + ".a.weight",
                         .shape = {8, 4},
-                        .split = models::Split::kColumns,
+                        .split = 0,
+                        .role = nn::Role::kMlp,
                         .unit = number + 1,
                         .in_block = true,
                         .matrix = true};
   };
   ModelShape shape;
-  shape.tensors = {
-      {.name = "model.embed_tokens.weight",
-       .shape = {10, 4},
-       .split = {},
-       .unit = 0,
-       .matrix = true},
-      block(0),
-      block(1),
-      {.name = "model.norm.weight", .shape = {4}, .split = {}},
-      {.name = "lm_head.weight", .shape = {10, 4}, .split = {}, .unit = 3, .matrix = true}};
+  shape.tensors = {{.name = "model.embed_tokens.weight",
+                    .shape = {10, 4},
+                    .role = nn::Role::kEmbedding,
+                    .unit = 0,
+                    .matrix = true},
+                   block(0),
+                   block(1),
+                   {.name = "model.norm.weight", .shape = {4}, .role = nn::Role::kNorm},
+                   {.name = "lm_head.weight",
+                    .shape = {10, 4},
+                    .role = nn::Role::kHead,
+                    .unit = 3,
+                    .matrix = true}};
   shape.units = 4;
+  shape.widest_block = 1;
   shape.layers = shape.heads = shape.kv_heads = shape.head_dim = 2;
   shape.cached.assign(2, {2, 2});
   shape.hidden = 4;

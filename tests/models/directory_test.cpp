@@ -230,40 +230,6 @@ TEST_CASE("a base that is written to while it is mapped is noticed") {
   CHECK(!again->files.changed());
 }
 
-TEST_CASE("every matrix of every family splits under tensor parallelism, and no norm does") {
-  for (const std::string& name : golden_models()) {
-    CAPTURE(name);
-    const models::HfConfig config = models::HfConfig::load(golden_model(name));
-    const models::Family& family = models::family_of(config);
-    models::make_model(config)->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
-      CAPTURE(parameter);
-      const auto split = models::split_of(family, parameter);
-      // Each rank has a mixture's experts and routers, and latent attention's latents; Gemma 4's
-      // embeddings of layers, whose models are not divided among ranks, do not split at all.
-      const bool whole =
-          parameter.find(".experts.") != std::string::npos || parameter.ends_with(".gate.weight") ||
-          parameter.ends_with(".router.weight") || parameter.ends_with(".router.proj.weight") ||
-          parameter.find("_a_proj") != std::string::npos ||
-          parameter.ends_with(".shared_expert_gate.weight") ||
-          parameter.find("per_layer") != std::string::npos;
-      if (p.shape().size() == 2) CHECK(split.has_value() != whole);
-      if (parameter.find("norm") != std::string::npos) CHECK(!split.has_value());
-      // A bias goes with the outputs; one that is added to a sum over ranks stays whole.
-      if (parameter.ends_with("o_proj.bias") || parameter.ends_with("down_proj.bias"))
-        CHECK(!split.has_value());
-      if (parameter.ends_with("q_proj.bias")) CHECK((split == models::Split::kColumns));
-    });
-    const bool lfm2 = config.model_type() == "lfm2";  // whose layers have other names
-    CHECK((models::split_of(family, lfm2 ? "model.layers.1.self_attn.out_proj.weight"
-                                         : "model.layers.1.self_attn.o_proj.weight") ==
-           models::Split::kRows));
-    CHECK((models::split_of(family, lfm2 ? "model.layers.1.feed_forward.w3.weight"
-                                         : "model.layers.1.mlp.up_proj.weight") ==
-           models::Split::kColumns));
-    CHECK(!models::split_of(family, "model.layers.1.mlp.up_proj.lora_A.weight").has_value());
-  }
-}
-
 // Whether the LibTorch of this process is the build with CUDA, which runs without a GPU, too.
 bool libtorch_has_cuda() {
   std::ifstream maps("/proc/self/maps");

@@ -73,7 +73,6 @@ const models::RegisteredFamily kJoinedFamily({
     .make = &models::make_decoder<models::PreNormBlock>,
     .sanitize = &divide,
     .restore = &join,
-    .shards = models::decoder_shards(),
 });
 
 const char* const kConfig =

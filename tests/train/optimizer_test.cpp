@@ -59,8 +59,8 @@ void steps(Optimizer& optimizer, Parameters& parameters, uint64_t first, uint64_
   }
 }
 
-const Shapes kShapes = {{"wide", {10, 24}}, {"tall", {24, 10}},        {"large", {65, 64}},
-                        {"vector", {17}},   {"embed_tokens", {30, 8}}, {"parallel", {200, 180}}};
+const Shapes kShapes = {{"wide", {10, 24}}, {"tall", {24, 10}},  {"large", {65, 64}},
+                        {"vector", {17}},   {"narrow", {30, 8}}, {"parallel", {200, 180}}};
 
 }  // namespace
 
@@ -163,11 +163,26 @@ TEST_CASE("every optimizer scales the gradient by the clipping factor and surviv
 
 TEST_CASE("moments in 8 bits take a quarter of the memory; small parameters keep float32") {
   const auto rule = optimizers().find("adamw8bit").make(OptimizerSection());
-  CHECK(rule->state("small", {63, 65}).size() == 2);
-  const std::vector<StateTensor> state = rule->state("large", {65, 64});
+  CHECK(rule->state(nn::Role::kMlp, {63, 65}).size() == 2);
+  const std::vector<StateTensor> state = rule->state(nn::Role::kMlp, {65, 64});
   REQUIRE(state.size() == 4);
   CHECK((state[0].dtype == at::kByte));  // doctest cannot print it
   CHECK(state[2].shape == std::vector<int64_t>{17});
+}
+
+TEST_CASE("muon orthogonalizes hidden matrices; embeddings, heads and vectors are AdamW's") {
+  using nn::Role;
+  const auto rule = optimizers().find("muon").make(section("name: muon"));
+  const auto is_adamw = [&](Role role, const std::vector<int64_t>& shape) {
+    CHECK(rule->by_element(role, shape) == (rule->state(role, shape).size() == 2));
+    return rule->by_element(role, shape);
+  };
+  for (const Role role : {Role::kNone, Role::kAttention, Role::kMlp, Role::kExpert, Role::kRouter})
+    CHECK(!is_adamw(role, {30, 8}));
+  CHECK(is_adamw(Role::kEmbedding, {30, 8}));
+  CHECK(is_adamw(Role::kHead, {30, 8}));
+  CHECK(is_adamw(Role::kAttention, {30}));
+  CHECK(is_adamw(Role::kMlp, {1, 30}));
 }
 
 TEST_CASE("state of another optimizer is refused, and what there was is kept") {

@@ -25,21 +25,14 @@ struct Layer {
   bool before_attention;  // of queries, keys or values, or what a state is made of
 };
 
-// Of attention, or of a layer that carries a state.
-bool mixes_tokens(const std::string& name) {
-  for (const char* part : {".self_attn.", ".linear_attn.", ".conv."})
-    if (name.find(part) != std::string::npos) return true;
-  return false;
-}
-
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
   std::vector<Layer> layers;
   for (const ShapedTensor& t : role.shape.tensors) {
-    if (!t.matrix || t.of_expert() || !role.shape.is_in_widest_block(t)) continue;
-    const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
-    layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
-                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t),
-                      columns && mixes_tokens(t.name)});
+    if (!t.matrix || t.is(nn::Role::kExpert) || !role.shape.is_in_widest_block(t)) continue;
+    const bool mixes_tokens = t.is(nn::Role::kAttention) || t.is(nn::Role::kState);
+    layers.push_back({t.shape[1] / (t.has_rows() ? ranks.tensor : 1),
+                      t.shape[0] / (t.has_columns() ? ranks.tensor : 1), t.has_columns(),
+                      is_adapted(role, t), t.has_columns() && mixes_tokens});
   }
   return layers;
 }
@@ -48,7 +41,7 @@ std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
 std::vector<Layer> layers_of_expert(const ModelRole& role) {
   std::vector<Layer> layers;
   for (const ShapedTensor& t : role.shape.tensors)
-    if (t.matrix && t.name.find(".experts.0.") != std::string::npos && layers.size() < 2)
+    if (t.matrix && t.is(nn::Role::kExpert) && layers.size() < 2)
       layers.push_back({t.shape[1], t.shape[0], false, is_adapted(role, t)});
   return layers;
 }

@@ -26,7 +26,7 @@ constexpr int64_t kDeviceContext = int64_t{600} << 20;
 
 // The numbers of a tensor on one of the ranks that compute the same rows.
 int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
-  if (t.of_expert()) return t.size() / ranks.expert;
+  if (t.is(nn::Role::kExpert)) return t.size() / ranks.expert;
   return t.split ? t.size() / ranks.tensor : t.size();
 }
 
@@ -40,25 +40,25 @@ bool is_saved(const ModelRole& role, const ShapedTensor& t) {
 // The tensors of one adapter, as this rank has them.
 std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ranks) {
   std::vector<ShapedTensor> tensors;
+  const auto add = [&](nn::Role of, std::vector<int64_t> shape) {
+    tensors.push_back({.name = "adapter", .shape = std::move(shape), .role = of});
+  };
   for (const ShapedTensor& t : role.shape.tensors) {
     if (is_saved(role, t)) {
       tensors.push_back(t);
       tensors.back().shape = {divided(t, ranks) / t.shape.back(), t.shape.back()};
     }
     if (!is_adapted(role, t)) continue;
-    const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
-    const int64_t in = t.shape[1] / (rows ? ranks.tensor : 1),
-                  out = t.shape[0] / (columns ? ranks.tensor : 1);
-    tensors.push_back({.name = t.name + ".lora_A", .shape = {role.rank, in}, .split = {}});
-    tensors.push_back({.name = t.name + ".lora_B", .shape = {out, role.rank}, .split = {}});
-    if (role.dora) tensors.push_back({.name = t.name + ".magnitude", .shape = {out}, .split = {}});
+    const int64_t in = t.shape[1] / (t.has_rows() ? ranks.tensor : 1),
+                  out = t.shape[0] / (t.has_columns() ? ranks.tensor : 1);
+    add(t.role, {role.rank, in});
+    add(t.role, {out, role.rank});
+    if (role.dora) add(t.role, {out});
   }
   // The vocabulary's head, whose weight may be the embedding's.
   if (std::find(role.adapted.begin(), role.adapted.end(), "lm_head") != role.adapted.end()) {
-    tensors.push_back(
-        {.name = "lm_head.lora_A", .shape = {role.rank, role.shape.hidden}, .split = {}});
-    tensors.push_back(
-        {.name = "lm_head.lora_B", .shape = {role.shape.vocabulary, role.rank}, .split = {}});
+    add(nn::Role::kHead, {role.rank, role.shape.hidden});
+    add(nn::Role::kHead, {role.shape.vocabulary, role.rank});
   }
   return tensors;
 }
@@ -66,7 +66,7 @@ std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ra
 // Bytes of the optimizer's state for a parameter: state tensors of one shape have its own size.
 int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
   int64_t bytes = 0;
-  for (const train::StateTensor& s : rule.state(t.name, t.shape)) {
+  for (const train::StateTensor& s : rule.state(t.role, t.shape)) {
     int64_t count = 1;
     for (const int64_t extent : s.shape) count *= extent;
     bytes += count * static_cast<int64_t>(c10::elementSize(s.dtype));
@@ -86,7 +86,7 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const models::Storage& kept = role.storage;
   if (!t.matrix) return ops::WeightFormat::kFloat32;
   const ops::WeightFormat blocks = kept.blocks.value_or(kept.weights);
-  return t.in_block && (t.of_expert() || !ops::row_of(blocks).of_experts) ? blocks : kept.weights;
+  return t.in_block && (t.is(nn::Role::kExpert) || !ops::row_of(blocks).of_experts) ? blocks : kept.weights;
 }
 
 std::vector<const ModelRole*> samplers(const RunShape& run) {
@@ -141,7 +141,7 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
   }
   if (role.adapters > 0)
     for (const ShapedTensor& t : adapter_tensors(role, ranks)) {
-      const int64_t parts = ranks.fsdp * (t.of_expert() ? ranks.expert : 1);
+      const int64_t parts = ranks.fsdp * (t.is(nn::Role::kExpert) ? ranks.expert : 1);
       const int64_t one = kFloat * t.size() / parts;
       weights += static_cast<double>(one * role.adapters);
       out.trained += one * role.trained_copies;
@@ -191,9 +191,10 @@ struct Moment {
 };
 
 // The gradient of a weight of the whole vocabulary, where it trains.
-int64_t gradient_of(const ModelRole& role, const Ranks& ranks, const char* name) {
+int64_t gradient_of(const ModelRole& role, const Ranks& ranks, nn::Role of) {
   for (const ShapedTensor& t : role.shape.tensors)
-    if (t.name.ends_with(name) && (role.trains ? t.trains : is_saved(role, t)))
+    if (t.is(of) && t.shape[0] == role.shape.vocabulary &&
+        (role.trains ? t.trains : is_saved(role, t)))
       return kFloat * divided(t, ranks);
   return 0;
 }
@@ -220,8 +221,8 @@ Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& r
     if (other.trains) add_pass(other);
   if (run.policy.trained_copies > 1) add_pass(run.policy);
   // Autograd sums the gradients of a tied embedding when both are there: that of the head waits.
-  const int64_t of_embedding = gradient_of(run.policy, ranks, "embed_tokens.weight"),
-                of_head = m.tied ? of_embedding : gradient_of(run.policy, ranks, "lm_head.weight"),
+  const int64_t of_embedding = gradient_of(run.policy, ranks, nn::Role::kEmbedding),
+                of_head = m.tied ? of_embedding : gradient_of(run.policy, ranks, nn::Role::kHead),
                 waits = m.tied ? of_head : 0;
   const int64_t of_block =
       std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
@@ -328,7 +329,7 @@ MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const 
     const double bytes =
         static_cast<double>(divided(t, ranks)) * bytes_of(format_of(sampler, t), t.shape.back());
     whole += bytes;
-    const bool embedding_alone = !m.tied && t.name.find("embed_tokens") != std::string::npos;
+    const bool embedding_alone = !m.tied && t.is(nn::Role::kEmbedding);
     if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone) panels += bytes;
   }
   phase.parts.emplace_back("packed", rounded(panels));

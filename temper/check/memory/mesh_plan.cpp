@@ -28,8 +28,8 @@ double gathered_bytes(const RunShape& run, const Ranks& ranks, const Machine& ma
     const ops::WeightFormat format = format_of(run.policy, t);
     const double width = ops::row_of(format).trains ? as_double(machine.number_bytes)
                                                     : bytes_of(format, t.shape.back());
-    const bool twice = run.policy.shape.tied && t.name.find("embed_tokens") != std::string::npos;
-    const int64_t parts = t.of_expert() ? ranks.expert : t.split ? ranks.tensor : 1;
+    const bool twice = run.policy.shape.tied && t.is(nn::Role::kEmbedding);
+    const int64_t parts = t.is(nn::Role::kExpert) ? ranks.expert : t.split ? ranks.tensor : 1;
     bytes += (twice ? 2 : 1) * width * as_double(t.size()) / as_double(parts);
   }
   return bytes;
@@ -136,8 +136,7 @@ bool divides(const ModelShape& m, int64_t tensor) {
   if (tensor == 1) return true;
   if (m.heads % tensor != 0 || m.kv_heads % tensor != 0) return false;
   return std::all_of(m.tensors.begin(), m.tensors.end(), [&](const ShapedTensor& t) {
-    if (!t.split) return true;
-    return t.shape[*t.split == models::Split::kRows ? 1 : 0] % tensor == 0;
+    return !t.split || t.shape[static_cast<size_t>(*t.split)] % tensor == 0;
   });
 }
 

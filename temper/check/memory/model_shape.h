@@ -15,13 +15,17 @@ namespace temper::checks {
 struct ShapedTensor {
   std::string name;
   std::vector<int64_t> shape;
-  std::optional<models::Split> split;  // none: whole on each rank of a tensor group
-  int64_t unit = -1;                   // that FSDP gathers it with; -1: it stays whole
-  bool in_block = false;               // a linear layer of a block: Storage::blocks
-  bool matrix = false;                 // a linear layer's, an embedding's or a head's
+  std::optional<int64_t> split = {};  // the dimension that ranks of a tensor group divide
+  nn::Role role = nn::Role::kNone;    // of what it is a parameter of,
+  nn::Role around = nn::Role::kNone;  // and of what that is a part of
+  int64_t unit = -1;                  // that FSDP gathers it with; -1: it stays whole
+  bool in_block = false;              // a linear layer of a block: Storage::blocks
+  bool matrix = false;                // a linear layer's, an embedding's or a head's
   bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
-  bool of_expert() const { return name.find(".experts.") != std::string::npos; }
+  bool is(nn::Role of) const { return role == of; }
+  bool has_columns() const { return split == 0; }  // divided by its layer's outputs,
+  bool has_rows() const { return split == 1; }     // or its inputs
 };
 
 struct CachedHeads {
@@ -32,10 +36,10 @@ struct ModelShape {
   std::vector<ShapedTensor> tensors;
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
-  // Of the block with the most parameters, whose tensors' names have `widest_block` (".layers.0.")
-  // in them: what a block takes is planned as for it.
+  // Of the block with the most parameters, which is unit `widest_block`: what a block takes is
+  // planned as for it.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::string widest_block = ".layers.0.";
+  int64_t widest_block = -1;
   std::vector<CachedHeads> cached;  // by layer that a sampler caches keys of
   // Of layers that carry a state (ops/layers/recurrent.h): numbers of a sequence's states in all
   // layers; of the widest block, where it has such a layer, the channels of its convolution, what
@@ -46,7 +50,7 @@ struct ModelShape {
   bool latent = false;                         // nn::LatentAttention
   bool tied = false;
 
-  bool is_in_widest_block(const ShapedTensor& t) const;
+  bool is_in_widest_block(const ShapedTensor& t) const { return t.unit == widest_block; }
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up,
   // and of experts those that a token goes to.

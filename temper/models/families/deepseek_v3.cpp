@@ -74,22 +74,6 @@ void read_deepseek_v3(TensorMap& tensors, const HfConfig& config) {
 }
 void write_deepseek_v3(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
-// What makes latents is whole on every rank.
-constexpr ShardRule kLatentShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.q_b_proj.weight", Split::kColumns},
-    {"*.kv_b_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.mlp.gate_proj.weight", Split::kColumns},
-    {"*.mlp.up_proj.weight", Split::kColumns},
-    {"*.mlp.down_proj.weight", Split::kRows},
-    {"*.shared_experts.gate_proj.weight", Split::kColumns},
-    {"*.shared_experts.up_proj.weight", Split::kColumns},
-    {"*.shared_experts.down_proj.weight", Split::kRows},
-};
-
 constexpr GgufName kDeepseekGgufNames[] = {
     {"self_attn.q_a_proj", "attn_q_a"},
     {"self_attn.q_a_layernorm", "attn_q_a_norm"},
@@ -188,8 +172,7 @@ const RegisteredFamily kDeepseekV3(
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,
      .restore = &write_deepseek_v3,
-     .checkpoint_format = "fp8",
-     .shards = kLatentShards,
+    .checkpoint_format = "fp8",
      .gguf = GgufArchitecture{.name = "deepseek2",
                               .interleaved = true,
                               .own_scale = true,

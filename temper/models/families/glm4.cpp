@@ -38,7 +38,6 @@ const RegisteredFamily kGlm4({.model_type = "glm4",
                               .causal_lm = "Glm4ForCausalLM",
                               .sequence_classification = "Glm4ForSequenceClassification",
                               .sanitize = &unwrap_language_model,
-                              .shards = decoder_shards(),
                               .gguf = GgufArchitecture{
                                   .name = "glm4", .interleaved = true, .names = kGlm4GgufNames}});
 

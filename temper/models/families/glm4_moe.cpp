@@ -43,7 +43,6 @@ const RegisteredFamily kGlm4Moe({.model_type = "glm4_moe",
                                  .causal_lm = "Glm4MoeForCausalLM",
                                  .sanitize = &read_glm4_moe,
                                  .restore = &write_glm4_moe,
-                                 .shards = sparse_shards(),
                                  .gguf = GgufArchitecture{
                                      .name = "glm4moe",
                                      .post_norm = true,

@@ -52,7 +52,6 @@ const RegisteredFamily kGranite(
      .make = &make_decoder<PreNormBlock>,
      .causal_lm = "GraniteForCausalLM",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "granite",
                               .interleaved = true,
                               .rope_factors = true,

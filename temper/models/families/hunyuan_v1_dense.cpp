@@ -50,7 +50,6 @@ const RegisteredFamily kHunyuan(
      .causal_lm = "HunYuanDenseV1ForCausalLM",
      .sequence_classification = "HunYuanDenseV1ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "hunyuan-dense", .names = kHunyuanGgufNames}});
 
 }  // namespace

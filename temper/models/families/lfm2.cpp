@@ -67,22 +67,6 @@ DecoderConfig lfm2_config(const HfConfig& config) {
   return c;
 }
 
-constexpr ShardRule kLfm2Shards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.in_proj.weight", Split::kColumns},
-    {"*.in_proj.bias", Split::kColumns},
-    {"*.conv.conv.weight", Split::kColumns},
-    {"*.conv.conv.bias", Split::kColumns},
-    {"*.out_proj.weight", Split::kRows},
-    {"*.w1.weight", Split::kColumns},
-    {"*.w3.weight", Split::kColumns},
-    {"*.w2.weight", Split::kRows},
-};
-
 constexpr GgufName kLfm2GgufNames[] = {
     {"model.embedding_norm.weight", "token_embd_norm.weight"},
     {"operator_norm", "attn_norm"},
@@ -115,7 +99,6 @@ const RegisteredFamily kLfm2({.model_type = "lfm2",
                               .config = &lfm2_config,
                               .make = &make_decoder<HybridBlock>,
                               .causal_lm = "Lfm2ForCausalLM",
-                              .shards = kLfm2Shards,
                               .gguf = GgufArchitecture{.name = "lfm2",
                                                        .own_head_size = false,
                                                        .names = kLfm2GgufNames,

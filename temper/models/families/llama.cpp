@@ -26,7 +26,6 @@ const RegisteredFamily kLlama(
      .causal_lm = "LlamaForCausalLM",
      .sequence_classification = "LlamaForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "llama",
                               .interleaved = true,
                               .rope_factors = true,

@@ -62,7 +62,6 @@ const RegisteredFamily kMinistral3(
      .causal_lm = "Ministral3ForCausalLM",
      .sequence_classification = "Ministral3ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{
          .name = "mistral3", .interleaved = true, .rope_factors = true, .add = &add_temperature}});
 

@@ -32,7 +32,6 @@ const RegisteredFamily kMistral({.model_type = "mistral",
                                  .causal_lm = "MistralForCausalLM",
                                  .sequence_classification = "MistralForSequenceClassification",
                                  .sanitize = &unwrap_language_model,
-                                 .shards = decoder_shards(),
                                  .gguf = GgufArchitecture{
                                      .name = "llama", .interleaved = true, .rope_factors = true}});
 

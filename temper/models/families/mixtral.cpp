@@ -48,7 +48,6 @@ const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .sequence_classification = "MixtralForSequenceClassification",
                                  .sanitize = &read_mixtral,
                                  .restore = &write_mixtral,
-                                 .shards = sparse_shards(),
                                  .gguf = GgufArchitecture{
                                      .name = "llama", .interleaved = true, .rope_factors = true}});
 

@@ -35,7 +35,6 @@ const RegisteredFamily kOlmo2(
      .causal_lm = "Olmo2ForCausalLM",
      .sequence_classification = "Olmo2ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{
          .name = "olmo2", .needs_head = true, .own_head_size = false, .post_norm = true}});
 

@@ -37,7 +37,6 @@ const RegisteredFamily kOlmoe(
      .causal_lm = "OlmoeForCausalLM",
      .sanitize = &read_olmoe,
      .restore = &write_olmoe,
-     .shards = sparse_shards(),
      .gguf = GgufArchitecture{.name = "olmoe",
                               .needs_head = true,
                               .own_head_size = false,

@@ -35,7 +35,6 @@ const RegisteredFamily kPhi3({.model_type = "phi3",
                               .causal_lm = "Phi3ForCausalLM",
                               .sequence_classification = "Phi3ForSequenceClassification",
                               .sanitize = &unwrap_language_model,
-                              .shards = decoder_shards(),
                               .gguf = GgufArchitecture{
                                   .name = "phi3", .longrope = true, .own_head_size = false}});
 

@@ -30,7 +30,6 @@ const RegisteredFamily kSeedOss({.model_type = "seed_oss",
                                  .causal_lm = "SeedOssForCausalLM",
                                  .sequence_classification = "SeedOssForSequenceClassification",
                                  .sanitize = &unwrap_language_model,
-                                 .shards = decoder_shards(),
                                  .gguf = GgufArchitecture{.name = "seed_oss", .post_norm = true}});
 
 }  // namespace

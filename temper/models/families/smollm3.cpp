@@ -48,7 +48,6 @@ const RegisteredFamily kSmolLm3(
      .causal_lm = "SmolLM3ForCausalLM",
      .sequence_classification = "SmolLM3ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "smollm3", .interleaved = true, .rotation_period = 4}});
 
 }  // namespace

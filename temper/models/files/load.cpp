@@ -204,8 +204,7 @@ void split_model(nn::Module& model, const CheckpointTensors& from, const Storage
     return;
   }
   check_not_quantized(from.directory, from.tensors, storage, kTensorKeys);
-  split(model, family_of(from.config), storage.tensor, kTensorKeys,
-        from.directory + "/config.json");
+  split(model, storage.tensor, kTensorKeys, from.directory + "/config.json");
 }
 
 }  // namespace
@@ -224,7 +223,7 @@ void check_divisible(const std::string& directory, const Storage& storage, int r
     return;
   }
   check_not_quantized(directory, open_checkpoint(directory).tensors, storage, key);
-  split(*model, family_of(config), group, key, where);
+  split(*model, group, key, where);
 }
 
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {

@@ -29,9 +29,10 @@ void Parameter::set_device(at::Device device) {
   if (value.defined()) set_value(value);
 }
 
-void Parameter::split(int64_t dim, std::shared_ptr<dist::Group> tensor,
-                      std::vector<int64_t> joined) {
-  check(!has_value() && !part_.placement, "a parameter is split before it has a value");
+void Parameter::split(std::shared_ptr<dist::Group> tensor, std::vector<int64_t> joined) {
+  check(divides_ && !has_value() && !part_.placement,
+        "a parameter that is divided is split before it has a value");
+  const int64_t dim = *divides_;
   auto placement = std::make_shared<Placement>();
   placement->whole_shape = shape_;
   placement->dim = dim;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,9 +84,14 @@ class Parameter {
 
   // What of it is kept on this rank; null: all of it.
   const Placement* placement() const { return part_.placement.get(); }
-  // Before it has a value: its dimension `dim` is divided evenly among the ranks of the group, or
-  // each of several that are joined along it (Placement::joined).
-  void split(int64_t dim, std::shared_ptr<dist::Group> tensor, std::vector<int64_t> joined = {});
+  // The dimension along which ranks that compute the same rows may divide it, as its module says;
+  // none: it is whole on each of them.
+  std::optional<int64_t> divides() const { return divides_; }
+  void set_divides(int64_t dim) { divides_ = dim; }
+  // Before it has a value: it is divided so, evenly among the ranks of the group, or each of
+  // several that are joined along the dimension is (Placement::joined). Throws ConfigError where
+  // they do not divide it.
+  void split(std::shared_ptr<dist::Group> tensor, std::vector<int64_t> joined = {});
   // Before it has a value: that rank of the group has all of it. On the others it is empty, [0,
   // ..], and is not quantized.
   void give_to(int owner, std::shared_ptr<dist::Group> tensor);
@@ -140,6 +146,7 @@ class Parameter {
   Module& owner_;
   std::vector<int64_t> shape_;
   Init init_;
+  std::optional<int64_t> divides_;
   StoredValue stored_;
   RankPart part_;
   bool trainable_ = false, constant_ = false, decays_ = false;

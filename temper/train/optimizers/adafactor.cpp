@@ -54,8 +54,7 @@ void average(const Matrix& m, double decay, float* row, float* column) {
 
 class Adafactor : public UpdateRule {
  public:
-  std::vector<StateTensor> state(const std::string&,
-                                 const std::vector<int64_t>& shape) const override {
+  std::vector<StateTensor> state(nn::Role, const std::vector<int64_t>& shape) const override {
     if (shape.size() != 2) return {{"second", shape}};
     return {{"second_row", {shape[0]}}, {"second_column", {shape[1]}}};
   }

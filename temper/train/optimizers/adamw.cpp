@@ -11,11 +11,10 @@ class AdamW : public UpdateRule {
  public:
   explicit AdamW(const OptimizerSection& config) : betas_(config.betas), eps_(config.eps) {}
 
-  std::vector<StateTensor> state(const std::string&,
-                                 const std::vector<int64_t>& shape) const override {
+  std::vector<StateTensor> state(nn::Role, const std::vector<int64_t>& shape) const override {
     return {{"first", shape}, {"second", shape}};
   }
-  bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
+  bool by_element(nn::Role, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     const double t = static_cast<double>(u.step);

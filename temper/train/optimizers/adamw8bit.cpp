@@ -101,11 +101,10 @@ class AdamW8bit : public UpdateRule {
   explicit AdamW8bit(const OptimizerSection& config)
       : betas_(config.betas), eps_(config.eps), adamw_(optimizers().find("adamw").make(config)) {}
 
-  std::vector<StateTensor> state(const std::string& name,
-                                 const std::vector<int64_t>& shape) const override {
+  std::vector<StateTensor> state(nn::Role role, const std::vector<int64_t>& shape) const override {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
-    if (count < kLeast) return adamw_->state(name, shape);
+    if (count < kLeast) return adamw_->state(role, shape);
     const std::vector<int64_t> blocks{(count + kBlock - 1) / kBlock};
     return {{"first", shape, at::kByte},
             {"second", shape, at::kByte},
@@ -113,8 +112,8 @@ class AdamW8bit : public UpdateRule {
             {"second_largest", blocks}};
   }
 
-  bool by_element(const std::string& name, const std::vector<int64_t>& shape) const override {
-    return state(name, shape).size() == 2;  // a small parameter
+  bool by_element(nn::Role role, const std::vector<int64_t>& shape) const override {
+    return state(role, shape).size() == 2;  // a small parameter
   }
 
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,

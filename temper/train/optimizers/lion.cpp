@@ -10,11 +10,10 @@ class Lion : public UpdateRule {
  public:
   explicit Lion(const OptimizerSection& config) : betas_(config.betas) {}
 
-  std::vector<StateTensor> state(const std::string&,
-                                 const std::vector<int64_t>& shape) const override {
+  std::vector<StateTensor> state(nn::Role, const std::vector<int64_t>& shape) const override {
     return {{"first", shape}};
   }
-  bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
+  bool by_element(nn::Role, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     if (!updates_on_host(value)) return update_on_device(u, grad, value, state[0]);

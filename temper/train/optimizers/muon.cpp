@@ -80,11 +80,9 @@ at::Tensor orthogonalize(const at::Tensor& matrix, int64_t steps) {
   return tall ? x.t().contiguous() : x;
 }
 
-bool is_hidden_matrix(const std::string& name, const std::vector<int64_t>& shape) {
-  if (shape.size() != 2 || std::min(shape[0], shape[1]) < 2) return false;
-  for (const char* other : {"embed", "lm_head", "score"})
-    if (name.find(other) != std::string::npos) return false;
-  return true;
+bool is_hidden_matrix(nn::Role role, const std::vector<int64_t>& shape) {
+  return shape.size() == 2 && std::min(shape[0], shape[1]) >= 2 && role != nn::Role::kEmbedding &&
+         role != nn::Role::kHead;
 }
 
 class Muon : public UpdateRule {
@@ -94,14 +92,13 @@ class Muon : public UpdateRule {
         settings_(config.own.of<MuonKeys>("muon")),
         adamw_(optimizers().find("adamw").make(config)) {}
 
-  std::vector<StateTensor> state(const std::string& name,
-                                 const std::vector<int64_t>& shape) const override {
-    if (!is_hidden_matrix(name, shape)) return adamw_->state(name, shape);
+  std::vector<StateTensor> state(nn::Role role, const std::vector<int64_t>& shape) const override {
+    if (!is_hidden_matrix(role, shape)) return adamw_->state(role, shape);
     return {{"momentum", shape}};
   }
 
-  bool by_element(const std::string& name, const std::vector<int64_t>& shape) const override {
-    return !is_hidden_matrix(name, shape);
+  bool by_element(nn::Role role, const std::vector<int64_t>& shape) const override {
+    return !is_hidden_matrix(role, shape);
   }
 
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,

@@ -35,7 +35,7 @@ Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter>
       parameters_(std::move(parameters)) {
   apply_groups(config_.groups, config_.learning_rate, parameters_, where);
   for (const NamedParameter& p : parameters_)
-    slots_.push_back({.layout = rule_->state(p.name, p.parameter->whole_shape())});
+    slots_.push_back({.layout = rule_->state(p.role(), p.parameter->whole_shape())});
 }
 
 // A parameter that is updated whole has its state on the rank that has least so far.
@@ -46,10 +46,10 @@ void Optimizer::make_state() {
     const nn::Parameter& parameter = *parameters_[i].parameter;
     const nn::Placement* placement = parameter.placement();
     Slot& slot = slots_[i];
-    slot.by_parts = placement && rule_->by_element(parameters_[i].name, parameter.whole_shape());
+    slot.by_parts = placement && rule_->by_element(parameters_[i].role(), parameter.whole_shape());
     std::vector<StateTensor> layout = slot.layout;
     if (slot.by_parts) {
-      layout = rule_->state(parameters_[i].name, parameter.trained().sizes().vec());
+      layout = rule_->state(parameters_[i].role(), parameter.trained().sizes().vec());
     } else if (placement && placement->fsdp && !placement->elsewhere()) {
       load.resize(static_cast<size_t>(placement->fsdp->size()));
       const auto least = std::min_element(load.begin(), load.end());

@@ -9,12 +9,11 @@ class Sgd : public UpdateRule {
  public:
   explicit Sgd(const OptimizerSection& config) : momentum_(config.momentum) {}
 
-  std::vector<StateTensor> state(const std::string&,
-                                 const std::vector<int64_t>& shape) const override {
+  std::vector<StateTensor> state(nn::Role, const std::vector<int64_t>& shape) const override {
     if (momentum_ == 0) return {};
     return {{"first", shape}};
   }
-  bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
+  bool by_element(nn::Role, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     ops::backend_of(value).sgd(

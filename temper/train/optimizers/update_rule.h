@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "temper/base/registry.h"
+#include "temper/nn/role.h"
 #include "temper/train/config.h"
 
 namespace temper::train {
@@ -35,13 +36,13 @@ struct Update {
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  virtual std::vector<StateTensor> state(const std::string& name,
+  // Of a parameter of this role and shape.
+  virtual std::vector<StateTensor> state(nn::Role role,
                                          const std::vector<int64_t>& shape) const = 0;
   // Whether an element's update depends on that element of gradient, value and state alone, which
   // then have one shape: ranks that share out the parameter update their parts. Others update it
   // whole, one rank for all.
-  virtual bool by_element(const std::string& /*name*/,
-                          const std::vector<int64_t>& /*shape*/) const {
+  virtual bool by_element(nn::Role /*role*/, const std::vector<int64_t>& /*shape*/) const {
     return false;
   }
   // Writes `value` and `state`, the tensors that state() listed, on the value's device. grad and

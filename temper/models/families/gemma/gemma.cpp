@@ -42,7 +42,6 @@ const RegisteredFamily kGemma(
      .causal_lm = "GemmaForCausalLM",
      .sequence_classification = "GemmaForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "gemma", .gelu = true, .own_head = false}});
 
 }  // namespace

@@ -40,7 +40,6 @@ const RegisteredFamily kGemma2(
      .causal_lm = "Gemma2ForCausalLM",
      .sequence_classification = "Gemma2ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "gemma2",
                               .gelu = true,
                               .own_head = false,

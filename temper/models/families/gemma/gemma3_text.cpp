@@ -43,7 +43,6 @@ const RegisteredFamily kGemma3(
      .causal_lm = "Gemma3ForCausalLM",
      .sequence_classification = "Gemma3TextForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .shards = decoder_shards(),
      .gguf = GgufArchitecture{.name = "gemma3",
                               .gelu = true,
                               .post_norm = true,

@@ -44,7 +44,9 @@ Gemma4Experts::Router::Router(nn::Module& block, const DecoderConfig& c)
       proj(*this, "proj", c.hidden_size, c.sparse->router, c.initializer_range),
       scale(*this, "scale", {c.hidden_size}, {nn::Init::Kind::kOnes, 0}),
       per_expert_scale(*this, "per_expert_scale", {c.sparse->router.experts},
-                       {nn::Init::Kind::kOnes, 0}) {}
+                       {nn::Init::Kind::kOnes, 0}) {
+  set_role(nn::Role::kRouter);
+}
 
 Gemma4Experts::Gemma4Experts(nn::Module& block, const DecoderConfig& c, int64_t layer)
     : Module(block, Module::Unlisted()),

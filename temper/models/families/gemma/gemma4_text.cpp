@@ -33,7 +33,10 @@ struct LayerInput : nn::Module {
              c.initializer_range),
         projection(block, "per_layer_projection", own(c).layer_width, c.hidden_size, false,
                    c.initializer_range),
-        norm(block, "post_per_layer_input_norm", c.hidden_size, c.attention.norm_eps) {}
+        norm(block, "post_per_layer_input_norm", c.hidden_size, c.attention.norm_eps) {
+    gate.set_role(nn::Role::kMlp);
+    projection.set_role(nn::Role::kMlp);
+  }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& p, ops::Activation activation,
                      const nn::Context& context) {
     const at::Tensor gated = gate.forward(h, context);
@@ -112,7 +115,9 @@ struct LayerEmbeddings : nn::Module {
                    false, c.initializer_range),
         // Of the projection / sqrt(hidden_size): the norm divides it out, but for its eps.
         norm(body, "per_layer_projection_norm", width,
-             c.attention.norm_eps * static_cast<double>(c.hidden_size)) {}
+             c.attention.norm_eps * static_cast<double>(c.hidden_size)) {
+    projection.set_role(nn::Role::kMlp);
+  }
 
   // (norm(projection(x)) + sqrt(width) embed(token)) / sqrt(2), [N, layers * width]. Noise and
   // external rows are in x alone.
@@ -320,7 +325,6 @@ const RegisteredFamily kGemma4(
      .causal_lm = "Gemma4ForCausalLM",
      .sanitize = &read_gemma4,
      .restore = &write_gemma4,
-     .shards = sparse_shards(),
      .gguf = gemma4_gguf()});
 
 }  // namespace

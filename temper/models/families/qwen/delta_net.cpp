@@ -9,34 +9,6 @@ namespace {
 // Far more than any model has; what a damaged config asks for would take all memory.
 constexpr int64_t kMostHeads = 4096, kMostHeadDim = 4096;
 
-constexpr ShardRule kDeltaNetShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.in_proj_qkv.weight", Split::kColumns},
-    {"*.in_proj_z.weight", Split::kColumns},
-    {"*.in_proj_a.weight", Split::kColumns},
-    {"*.in_proj_b.weight", Split::kColumns},
-    {"*.in_proj_qkvz.weight", Split::kColumns},
-    {"*.in_proj_ba.weight", Split::kColumns},
-    {"*.conv1d.weight", Split::kColumns},
-    {"*.A_log", Split::kColumns},
-    {"*.dt_bias", Split::kColumns},
-    {"*.linear_attn.out_proj.weight", Split::kRows},
-    {"*.mlp.shared_expert.gate_proj.weight", Split::kColumns},
-    {"*.mlp.shared_expert.up_proj.weight", Split::kColumns},
-    {"*.mlp.shared_expert.down_proj.weight", Split::kRows},
-    {"*.mlp.gate_proj.weight", Split::kColumns},
-    {"*.mlp.up_proj.weight", Split::kColumns},
-    {"*.mlp.down_proj.weight", Split::kRows},
-};
-
 }  // namespace
 
 ops::DeltaRuleSpec read_delta_rule(const HfConfig& config) {
@@ -98,7 +70,5 @@ void unwrap_and_drop_drafts(TensorMap& tensors, const HfConfig& config) {
            tensor.first.starts_with("model.visual.");
   });
 }
-
-std::span<const ShardRule> delta_net_shards() { return kDeltaNetShards; }
 
 }  // namespace temper::models

@@ -1,8 +1,6 @@
 // What families with gated delta nets share: Qwen3-Next, Qwen 3.5.
 #pragma once
 
-#include <span>
-
 #include "temper/models/gguf/gguf_form.h"
 #include "temper/models/hybrid_block.h"
 
@@ -21,7 +19,6 @@ void read_delta_net_experts(TensorMap& tensors, const HfConfig& config);
 void write_delta_net_experts(NamedTensors& tensors);
 // For Family::sanitize: the language model alone, without the layers (`mtp`) that draft tokens.
 void unwrap_and_drop_drafts(TensorMap& tensors, const HfConfig& config);
-std::span<const ShardRule> delta_net_shards();
 
 // llama.cpp's architecture of this name, which Qwen3-Next (its input layers are joined) and Qwen
 // 3.5 each have of their own.

@@ -38,7 +38,6 @@ const RegisteredFamily kQwen2({.model_type = "qwen2",
                                .causal_lm = "Qwen2ForCausalLM",
                                .sequence_classification = "Qwen2ForSequenceClassification",
                                .sanitize = &unwrap_language_model,
-                               .shards = decoder_shards(),
                                .gguf = GgufArchitecture{.name = "qwen2", .own_head_size = false}});
 
 }  // namespace

@@ -28,7 +28,6 @@ const RegisteredFamily kQwen3({.model_type = "qwen3",
                                .causal_lm = "Qwen3ForCausalLM",
                                .sequence_classification = "Qwen3ForSequenceClassification",
                                .sanitize = &unwrap_language_model,
-                               .shards = decoder_shards(),
                                .gguf = GgufArchitecture{.name = "qwen3"}});
 
 }  // namespace

@@ -28,7 +28,6 @@ const RegisteredFamily kQwen35Moe({.model_type = "qwen3_5_moe_text",
                                    .causal_lm = "Qwen3_5MoeForCausalLM",
                                    .sanitize = &read_delta_net_experts,
                                    .restore = &write_delta_net_experts,
-                                   .shards = delta_net_shards(),
                                    .gguf = delta_net_gguf("qwen35moe", /*joined=*/false)});
 
 }  // namespace

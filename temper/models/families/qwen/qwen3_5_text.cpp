@@ -29,7 +29,6 @@ const RegisteredFamily kQwen35({.model_type = "qwen3_5_text",
                                 .causal_lm = "Qwen3_5ForCausalLM",
                                 .sequence_classification = "Qwen3_5TextForSequenceClassification",
                                 .sanitize = &unwrap_and_drop_drafts,
-                                .shards = delta_net_shards(),
                                 .gguf = delta_net_gguf("qwen35", /*joined=*/false)});
 
 }  // namespace

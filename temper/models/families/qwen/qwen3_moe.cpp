@@ -41,7 +41,6 @@ const RegisteredFamily kQwen3Moe({.model_type = "qwen3_moe",
                                   .sequence_classification = "Qwen3MoeForSequenceClassification",
                                   .sanitize = &read_qwen3_moe,
                                   .restore = &write_qwen3_moe,
-                                  .shards = sparse_shards(),
                                   .gguf = GgufArchitecture{.name = "qwen3moe"}});
 
 }  // namespace

@@ -32,7 +32,6 @@ const RegisteredFamily kQwen3Next({.model_type = "qwen3_next",
                                    .sequence_classification = "Qwen3NextForSequenceClassification",
                                    .sanitize = &read_delta_net_experts,
                                    .restore = &write_delta_net_experts,
-                                   .shards = delta_net_shards(),
                                    .gguf = delta_net_gguf("qwen3next", /*joined=*/true)});
 
 }  // namespace
