@@ -20,11 +20,8 @@ constexpr const char* kOptimizerFile = "/optimizer.safetensors";
 constexpr const char* kSteps = "steps";  // of the file's metadata
 
 // Whether a linear layer belongs to what transforms each token alone: MLPs and experts.
-bool is_of_mlp(const std::string& path) {
-  for (const char* part : {".mlp.", ".block_sparse_moe.", ".feed_forward.", ".experts.",
-                           ".shared_mlp.", ".shared_expert."})
-    if (path.find(part) != std::string::npos) return true;
-  return false;
+bool is_of_mlp(const models::Target& target) {
+  return target.is(nn::Role::kMlp) || target.is(nn::Role::kExpert);
 }
 
 // The model has an adapter of its own only while it is copied.
@@ -43,7 +40,7 @@ models::LoraConfig lora_config(models::CausalLM& model, const AdapterRequest& re
   if (request.train_attn && request.train_mlp && !request.train_unembed) return config;
   std::set<std::string> names;
   for (const models::Target& target : models::adaptable_layers(model))
-    if (is_of_mlp(target.path) ? request.train_mlp : request.train_attn)
+    if (is_of_mlp(target) ? request.train_mlp : request.train_attn)
       names.insert(models::last_part(target.path));
   if (request.train_unembed) names.insert("lm_head");
   config.target_modules.assign(names.begin(), names.end());
@@ -54,8 +51,8 @@ AdapterWidths adapter_widths(models::CausalLM& model) {
   AdapterWidths widths;
   for (const models::Target& target : models::adaptable_layers(model)) {
     const int64_t width = target.layer->in() + target.layer->out();
-    (is_of_mlp(target.path) ? widths.mlp : widths.attn) += width;
-    if (!models::is_expert_layer(target.path)) widths.active += width;
+    (is_of_mlp(target) ? widths.mlp : widths.attn) += width;
+    if (!target.is(nn::Role::kExpert)) widths.active += width;
   }
   widths.unembed = model.hidden_size + model.vocab_size;
   return widths;

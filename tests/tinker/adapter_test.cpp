@@ -15,6 +15,7 @@
 #include "temper/generate/score.h"
 #include "temper/tinker/forward_backward.h"
 #include "tests/generate/tiny.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::tinker;
@@ -157,6 +158,16 @@ TEST_CASE("what a trained adapter samples has forward's log-probabilities, bit f
     check_samples(tied, {.rank = 4, .seed = 7, .train_unembed = false});
     check_samples(tied, {.rank = 4, .seed = 7, .train_attn = false, .train_mlp = false});
   }
+}
+
+TEST_CASE("what transforms each token alone is an MLP: of Gemma 4 the inputs of layers, too") {
+  const auto model = models::make_model(models::HfConfig::load(golden_path("models/gemma4_text")));
+  using Names = std::vector<std::string>;
+  CHECK((lora_config(*model, {.train_mlp = false, .train_unembed = false}).target_modules ==
+         Names{"k_proj", "o_proj", "q_proj", "v_proj"}));
+  CHECK((lora_config(*model, {.train_attn = false, .train_unembed = false}).target_modules ==
+         Names{"down_proj", "gate_proj", "per_layer_input_gate", "per_layer_model_projection",
+               "per_layer_projection", "up_proj"}));
 }
 
 TEST_CASE("the switches say what is adapted: attention, MLPs, the vocabulary's head") {

@@ -28,13 +28,9 @@ std::vector<Target> linear_layers(nn::Module& model) {
                .lm_head = add_head,
                .tied_head = add_head,
                .router = [&](const std::string& path,
-                             nn::Router& router) { layers.push_back({path, &router, true}); }});
+                             nn::Router& router) { layers.push_back({path, &router}); }});
   layers.insert(layers.end(), head.begin(), head.end());
   return layers;
-}
-
-bool is_head(const Target& target) {
-  return dynamic_cast<nn::LmHead*>(target.layer) || dynamic_cast<nn::TiedHead*>(target.layer);
 }
 
 std::vector<WholeModule> whole_modules(nn::Module& model) {
@@ -83,7 +79,7 @@ namespace {
 
 // What an adapter of the vocabulary's head cannot be.
 void check_head(const Target& t, const LoraConfig& config) {
-  if (!is_head(t)) return;
+  if (!t.is(nn::Role::kHead)) return;
   check<ConfigError>(!config.dora,
                      "adapter.target_modules: an adapter of lm_head has no magnitudes; leave "
                      "use_dora or lm_head out");
@@ -97,7 +93,7 @@ void check_head(const Target& t, const LoraConfig& config) {
 
 namespace {
 
-bool is_of_mixture(const Target& t) { return t.is_router || is_expert_layer(t.path); }
+bool is_of_mixture(const Target& t) { return t.is(nn::Role::kRouter) || t.is(nn::Role::kExpert); }
 
 double scale_of(const LoraConfig& config) {
   const auto rank = static_cast<double>(config.rank);
@@ -112,8 +108,8 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
   for (const Target& t : targets)
     check<ConfigError>(
         !is_of_mixture(t) || !config.dora, "`", t.path, "`: DoRA is not supported on a mixture's ",
-        t.is_router ? "router" : "experts", "; set adapter.use_dora: false, or leave ",
-        t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+        t.is(nn::Role::kRouter) ? "router" : "experts", "; set adapter.use_dora: false, or leave ",
+        t.is(nn::Role::kRouter) ? last_part(t.path) : "gate_up_proj and down_proj",
         " out of adapter.target_modules");
   for (const Target& t : targets) check_head(t, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
@@ -131,7 +127,7 @@ namespace {
 std::vector<Target> named_layers(nn::Module& model) {
   std::vector<Target> layers = adaptable_layers(model);
   for (const Target& t : linear_layers(model))
-    if (t.is_router || is_head(t)) layers.push_back(t);
+    if (t.is(nn::Role::kRouter) || t.is(nn::Role::kHead)) layers.push_back(t);
   return layers;
 }
 
@@ -228,10 +224,11 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   for (const Target& t : targets) {
     check<ConfigError>(!is_of_mixture(t) || config.dropout == 0, "`", t.path,
                        "`: dropout is not supported on a mixture's ",
-                       t.is_router ? "router" : "experts", "; set adapter.dropout: 0, or leave ",
-                       t.is_router ? last_part(t.path) : "gate_up_proj and down_proj",
+                       t.is(nn::Role::kRouter) ? "router" : "experts",
+                       "; set adapter.dropout: 0, or leave ",
+                       t.is(nn::Role::kRouter) ? last_part(t.path) : "gate_up_proj and down_proj",
                        " out of adapter.target_modules");
-    if (is_head(t)) check_head_trains(t, whole, config.dropout);
+    if (t.is(nn::Role::kHead)) check_head_trains(t, whole, config.dropout);
   }
   attach(targets, model, config);
   for (const Target& t : targets) {
@@ -358,7 +355,7 @@ std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig
   for (const Target& t : linear_layers(*merged)) layers[t.path] = t.layer;
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(index);
-    if (!lora || is_head(t)) continue;
+    if (!lora || t.is(nn::Role::kHead)) continue;
     nn::Linear& layer = *layers.at(t.path);
     layer.weight.set_value(lora->merged(layer.weight));
   }
@@ -368,7 +365,7 @@ std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig
 bool adapts_head(nn::Module& model) {
   const std::vector<Target> layers = linear_layers(model);
   return std::any_of(layers.begin(), layers.end(),
-                     [](const Target& t) { return is_head(t) && t.layer->lora(); });
+                     [](const Target& t) { return t.is(nn::Role::kHead) && t.layer->lora(); });
 }
 
 bool adapts_tied_head(nn::Module& model) {

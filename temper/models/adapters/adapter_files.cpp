@@ -175,15 +175,16 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
     take(tensors, matrix_name(t, "lora_B"), t.layer->lora()->lora_B.weight, directory);
     if (config.dora)
       take(tensors, magnitude_name(t), t.layer->lora()->lora_magnitude_vector->weight, directory);
-    if (is_head(t)) take_head_base(tensors, t, directory);
+    if (t.is(nn::Role::kHead)) take_head_base(tensors, t, directory);
   }
   config.modules_to_save = take_whole(tensors, model, config.tied, directory);
   for (const Target& t : targets)
     for (const WholeModule& m : whole_modules(model))
-      check<ConfigError>(!is_head(t) || m.weight != &t.layer->weight || !m.versions->replaced(),
-                         directory,
-                         ": adapts lm_head and brings its weight whole as well; "
-                         "expected one of target_modules and modules_to_save to name it");
+      check<ConfigError>(
+          !t.is(nn::Role::kHead) || m.weight != &t.layer->weight || !m.versions->replaced(),
+          directory,
+          ": adapts lm_head and brings its weight whole as well; "
+          "expected one of target_modules and modules_to_save to name it");
   train_score(model);
   if (nn::Parameter* score = score_weight(model)) {
     if (tensors.contains(kScoreTensor)) take(tensors, kScoreTensor, *score, directory);

@@ -12,7 +12,7 @@ namespace temper::models {
 struct Target {
   std::string path;  // "model.layers.0.self_attn.q_proj"
   nn::Linear* layer;
-  bool is_router = false;
+  bool is(nn::Role role) const { return layer->role() == role; }
 };
 // Every linear layer that may have an adapter, the vocabulary's head last: all but the head of a
 // sequence classifier, which trains whole beside the low-rank matrices.
@@ -28,9 +28,6 @@ std::vector<WholeModule> whole_modules(nn::Module& model);
 
 // Whether the vocabulary's head reads the embeddings' weight.
 bool is_tied(nn::Module& model);
-
-// Whether it is the vocabulary's head.
-bool is_head(const Target& target);
 
 // The weight of a sequence classifier's head; null in a language model.
 nn::Parameter* score_weight(nn::Module& model);

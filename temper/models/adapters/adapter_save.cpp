@@ -43,11 +43,6 @@ std::string body_in_files(const std::string& base) {
   return config.multimodal() && !text_alone ? "model.language_model." : "model.";
 }
 
-// Beside experts PEFT takes modules of these names for experts, but not parameters.
-bool is_mlp_name(const std::string& name) {
-  return name == "gate_proj" || name == "up_proj" || name == "down_proj";
-}
-
 // A directory's path as it is found from elsewhere, too; a hub's id as it is.
 std::string findable(const std::string& base) {
   std::error_code none;
@@ -110,7 +105,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
     if (const auto expert = expert_name(t.path)) {
       path = expert->prefix + expert->layer;
       end = parameter_stem(expert->prefix) + expert->layer;
-    } else if (t.is_router || (no_mlp_modules && is_mlp_name(end))) {
+    } else if (t.is(nn::Role::kRouter) || (no_mlp_modules && is_expert_name(end))) {
       end = last_two_parts(path) + ".weight";
       path += ".weight";
     }

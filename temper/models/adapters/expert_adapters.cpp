@@ -41,8 +41,6 @@ at::Tensor part_of_matrix(const at::Tensor& all, bool is_a, int64_t experts, int
 
 }  // namespace
 
-bool is_expert_layer(const std::string& path) { return expert_name(path).has_value(); }
-
 std::string parameter_stem(const std::string& module) {
   const size_t experts = module.rfind('.', module.size() - 2) + 1;
   const size_t parent = module.rfind('.', experts - 2) + 1;
@@ -53,6 +51,10 @@ std::string parameter_stem(const std::string& module) {
 bool has_experts_for_mlps(const std::vector<Target>& layers) {
   const std::map<std::string, int64_t> modules = expert_modules(layers);
   return !modules.empty() && parameter_stem(modules.begin()->first + ".") != "experts.";
+}
+
+bool is_expert_name(const std::string& last_part) {
+  return last_part == "gate_proj" || last_part == "up_proj" || last_part == "down_proj";
 }
 
 void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layers,
@@ -185,13 +187,12 @@ void join_expert_adapters(TensorMap& tensors) {
 
 std::vector<Target> adaptable_layers(nn::Module& model) {
   std::vector<Target> layers = linear_layers(model);
-  std::erase_if(layers, is_head);
+  std::erase_if(layers, [](const Target& t) { return t.is(nn::Role::kHead); });
   if (expert_modules(layers).empty()) return layers;
   const bool in_place = has_experts_for_mlps(layers);
   std::erase_if(layers, [in_place](const Target& t) {
-    const std::string name = last_part(t.path);
-    return t.is_router || (in_place && !is_expert_layer(t.path) &&
-                           (name == "gate_proj" || name == "up_proj" || name == "down_proj"));
+    return t.is(nn::Role::kRouter) ||
+           (in_place && !t.is(nn::Role::kExpert) && is_expert_name(last_part(t.path)));
   });
   return layers;
 }

@@ -12,13 +12,14 @@
 
 namespace temper::models {
 
-// Whether a linear layer is one of an expert: "PREFIX.experts.3.down_proj".
-bool is_expert_layer(const std::string& path);
 // How PEFT's target_parameters name the experts of a module: "mlp.experts." of
 // "model.layers.3.mlp.experts."; "experts." where they are the block's own (Gemma 4).
 std::string parameter_stem(const std::string& module);
 // Whether layers have experts in an MLP's place, not beside it in their block (Gemma 4).
 bool has_experts_for_mlps(const std::vector<Target>& layers);
+
+// Beside such experts PEFT takes modules of these names for experts, but not parameters.
+bool is_expert_name(const std::string& last_part);
 
 // Renames and divides the tensors of a file, named behind `prefix`, into those of the experts among
 // `layers`. `parameters` are the file's target_parameters. Throws ConfigError of the directory.
