@@ -30,6 +30,8 @@ struct Family {
   // Class names that go into config.json's `architectures`; null: what the config says stays.
   const char* causal_lm = nullptr;
   const char* sequence_classification = nullptr;
+  // Of a multimodal config causal_lm is the language model alone, without what wraps it.
+  bool causal_lm_is_text_part = false;
   // Renames a checkpoint's tensors, once they are opened (CheckpointFormat), to the model's own
   // names and drops what it has no use for; null: they are the model's own.
   void (*sanitize)(TensorMap& tensors, const HfConfig& config) = nullptr;

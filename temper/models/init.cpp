@@ -60,12 +60,12 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
 namespace {
 
 // The padding token's row starts as zeros, as in an embedding with a padding index.
-at::Tensor first_value(const nn::Parameter& parameter, const std::string& name,
+at::Tensor first_value(CausalLM& model, const nn::Parameter& parameter, const std::string& name,
                        const HfConfig& config, uint64_t seed) {
   at::Tensor value = initial_value(parameter, name, seed);
   const int64_t padding =
       config.has("pad_token_id") ? static_cast<int64_t>(config.number("pad_token_id", -1)) : -1;
-  if (name.ends_with("embed_tokens.weight") && padding >= 0 && padding < value.size(0))
+  if (&parameter == &model.body().embedding().weight && padding >= 0 && padding < value.size(0))
     value[padding].zero_();
   return value;
 }
@@ -76,7 +76,7 @@ std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed) {
   std::unique_ptr<CausalLM> model = make_model(config);
   refuse_beyond_memory(*model, config);
   model->each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    parameter.set_value(first_value(parameter, name, config, seed));
+    parameter.set_value(first_value(*model, parameter, name, config, seed));
   });
   return model;
 }
@@ -86,8 +86,9 @@ NamedTensors init_tensors(CausalLM& model, const HfConfig& config, uint64_t seed
   NamedTensors tensors;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     tensors.emplace_back(
-        name, view_of(parameter.shape(), dtype, [name, &config, seed, dtype, p = &parameter] {
-          return first_value(*p, name, config, seed).to(dtype);
+        name,
+        view_of(parameter.shape(), dtype, [name, &model, &config, seed, dtype, p = &parameter] {
+          return first_value(model, *p, name, config, seed).to(dtype);
         }));
   });
   restore_names(model.body(), tensors);

@@ -39,8 +39,8 @@ std::string body_in_files(const std::string& base) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(base + "/config.json", none)) return "model.";
   const HfConfig config = HfConfig::load(base);
-  const bool text_alone = config.model_type().starts_with("qwen3_5");
-  return config.multimodal() && !text_alone ? "model.language_model." : "model.";
+  const bool whole = config.multimodal() && !family_of(config).causal_lm_is_text_part;
+  return whole ? "model.language_model." : "model.";
 }
 
 // A directory's path as it is found from elsewhere, too; a hub's id as it is.

@@ -26,6 +26,7 @@ const RegisteredFamily kQwen35Moe({.model_type = "qwen3_5_moe_text",
                                    .config = &qwen3_5_moe_text_config,
                                    .make = &make_decoder<HybridBlock>,
                                    .causal_lm = "Qwen3_5MoeForCausalLM",
+                                   .causal_lm_is_text_part = true,
                                    .sanitize = &read_delta_net_experts,
                                    .restore = &write_delta_net_experts,
                                    .gguf = delta_net_gguf("qwen35moe", /*joined=*/false)});

@@ -28,6 +28,7 @@ const RegisteredFamily kQwen35({.model_type = "qwen3_5_text",
                                 .make = &make_decoder<HybridBlock>,
                                 .causal_lm = "Qwen3_5ForCausalLM",
                                 .sequence_classification = "Qwen3_5TextForSequenceClassification",
+                                .causal_lm_is_text_part = true,
                                 .sanitize = &unwrap_and_drop_drafts,
                                 .gguf = delta_net_gguf("qwen35", /*joined=*/false)});
 
