@@ -1,10 +1,10 @@
 #include "temper/models/decoder.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/models/config_values.h"
-#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 namespace {
@@ -45,6 +45,7 @@ DecoderConfig::DecoderConfig(const HfConfig& c, const DecoderDefaults& d) {
   attention = read_attention(c, d, *this);
   window.assign(static_cast<size_t>(num_hidden_layers), 0);
   rotates.assign(static_cast<size_t>(num_hidden_layers), true);
+  has_state.assign(static_cast<size_t>(num_hidden_layers), false);
   activation = c.activation(d.activation_key, d.activation);
 }
 
@@ -70,66 +71,23 @@ nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_
   return config.rotary(theta, max_positions, "sliding_attention");
 }
 
-PreNormBlock::PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
-                           int64_t layer, std::shared_ptr<nn::Rotary> rotary)
-    : Module(parent, std::move(name)),
-      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
-      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-          c.initializer_range, c.joined_mlp),
-      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
-                      c.attention.norm_one_plus),
-      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                               c.attention.norm_eps, c.attention.norm_one_plus),
-      residual_scale_(c.residual_scale) {}
-
-at::Tensor PreNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const nn::ReadRows read(context);
-  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-  const at::Tensor h = ops::add_scaled(read.select(x), attended, residual_scale_);
-  const at::Tensor fed = mlp.forward(post_attention_layernorm.input(h), read.context());
-  return read.restore(ops::add_scaled(h, fed, residual_scale_), x.size(0));
-}
-
-SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
-                                     int64_t layer, std::shared_ptr<nn::Rotary> rotary)
-    : Module(parent, std::move(name)),
-      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
-      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-          c.initializer_range, c.joined_mlp),
-      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
-                      c.attention.norm_one_plus),
-      post_attention_layernorm(*this, c.sandwich_names[0], c.hidden_size, c.attention.norm_eps,
-                               c.attention.norm_one_plus),
-      pre_feedforward_layernorm(*this, c.sandwich_names[1], c.hidden_size, c.attention.norm_eps,
-                                c.attention.norm_one_plus),
-      post_feedforward_layernorm(*this, c.sandwich_names[2], c.hidden_size, c.attention.norm_eps,
-                                 c.attention.norm_one_plus) {}
-
-at::Tensor SandwichNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const nn::ReadRows read(context);
-  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-  const at::Tensor h = ops::add_scaled(read.select(x), post_attention_layernorm.forward(attended));
-  const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), read.context());
-  return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
-}
-
-PostNormBlock::PostNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
-                             int64_t layer, std::shared_ptr<nn::Rotary> rotary)
-    : Module(parent, std::move(name)),
-      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
-      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-          c.initializer_range, c.joined_mlp),
-      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                               c.attention.norm_eps, c.attention.norm_one_plus),
-      post_feedforward_layernorm(*this, "post_feedforward_layernorm", c.hidden_size,
-                                 c.attention.norm_eps, c.attention.norm_one_plus) {}
-
-at::Tensor PostNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const nn::ReadRows read(context);
-  const at::Tensor attended = self_attn.forward(ops::LinearInput::plain(x), context);
-  const at::Tensor h = ops::add_scaled(read.select(x), post_attention_layernorm.forward(attended));
-  const at::Tensor fed = mlp.forward(ops::LinearInput::plain(h), read.context());
-  return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
+std::vector<bool> state_layers(const HfConfig& config, int64_t layers, const char* state_type,
+                               const std::function<bool(int64_t layer)>& fallback) {
+  std::vector<bool> has_state;
+  if (!config.has("layer_types")) {
+    for (int64_t i = 0; i < layers; ++i) has_state.push_back(fallback(i));
+    return has_state;
+  }
+  const Json& types = config.json().at("layer_types");
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != layers)
+    config.fail("layer_types", str("expected a list of ", layers, " names, one for each layer"));
+  for (const Json& type : types) {
+    if (type != state_type && type != "full_attention")
+      config.fail("layer_types",
+                  str("found ", dump_json(type), ", expected ", state_type, " or full_attention"));
+    has_state.push_back(type == state_type);
+  }
+  return has_state;
 }
 
 }  // namespace temper::models

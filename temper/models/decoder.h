@@ -1,9 +1,8 @@
-// What the decoder families have in common: the keys of their configs, three kinds of block, and
-// the body that runs blocks one after the other. A family's file says which of it the family is;
-// one that needs another block brings its own to Decoder.
+// What the decoder families have in common: the keys of their configs, and the body that runs
+// blocks one after the other. Blocks are DecoderBlock (decoder_block.h); a family that needs
+// another one brings its own to Decoder.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "temper/models/family.h"
 #include "temper/nn/blocks.h"
 #include "temper/nn/latent_attention.h"
+#include "temper/nn/state_layers.h"
 #include "temper/nn/unit.h"
 
 namespace temper::models {
@@ -29,6 +29,18 @@ struct DecoderDefaults {
   const char* norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
 };
+
+// The norms of a block, by their names; null: there is none at that place.
+struct BlockNorms {
+  const char* before_mixer = "input_layernorm";  // the mixer: attention, or a layer with a state
+  const char* after_mixer = nullptr;             // of what it adds to the residual stream
+  const char* before_feed = "post_attention_layernorm";  // of what the MLP or the experts read
+  const char* after_feed = nullptr;
+};
+inline constexpr BlockNorms kNormsAfter{nullptr, "post_attention_layernorm", nullptr,
+                                        "post_feedforward_layernorm"};
+inline constexpr BlockNorms kNormsAround{"input_layernorm", "post_attention_layernorm",
+                                         "pre_feedforward_layernorm", "post_feedforward_layernorm"};
 
 struct SparseConfig;
 // What a family with a body of its own reads besides: its file derives from it.
@@ -50,11 +62,11 @@ struct DecoderConfig : ModelConfig {
   ops::Activation activation = ops::Activation::kSilu;
   double embedding_scale = 1;  // embeddings are multiplied by it
   double residual_scale = 1;   // what attention and MLP add to the residual stream, too
-  // Of a sandwich's norms: after attention, before the MLP, after it.
-  std::array<const char*, 3> sandwich_names{"post_attention_layernorm", "pre_feedforward_layernorm",
-                                            "post_feedforward_layernorm"};
-
-  const char* norm_name = "norm";  // of the final one
+  BlockNorms norms;
+  bool parallel = false;           // the MLP reads what attention reads, not what it gives
+  const char* norm_name = "norm";  // of the final norm
+  const char* mlp_name = "mlp";
+  nn::MlpNames mlp_layers;
 
   std::shared_ptr<const OwnConfig> own;
 
@@ -62,8 +74,12 @@ struct DecoderConfig : ModelConfig {
   std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another
   int64_t rotary_dim = 0;  // features of a head that both are made for; 0: all
 
-  std::shared_ptr<const SparseConfig> sparse = nullptr;  // a mixture of experts (sparse_block.h)
+  std::shared_ptr<const SparseConfig> sparse = nullptr;  // a mixture of experts (sparse_mlp.h)
   std::optional<nn::LatentConfig> latent;                // nn::LatentAttention
+  // By layer: whether it carries a state in place of attention, and what makes such a layer, under
+  // its name in a block.
+  std::vector<bool> has_state;
+  std::function<std::unique_ptr<nn::StateLayer>(nn::Module& block, int64_t layer)> make_state;
 
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
@@ -74,59 +90,27 @@ int64_t window_or_none(const HfConfig& config, int64_t usual);
 std::vector<int64_t> windows_of(const HfConfig& config, int64_t layers, int64_t window,
                                 const std::function<bool(int64_t layer)>& fallback);
 
+// DecoderConfig::has_state: layer_types where the config has them, which call a layer with a state
+// `state_type` and others full_attention, else by the family's `fallback`. Throws ConfigError.
+std::vector<bool> state_layers(const HfConfig& config, int64_t layers, const char* state_type,
+                               const std::function<bool(int64_t layer)>& fallback);
+
 // DecoderConfig::local_rotary of families whose layers without a window rotate in another way. The
 // older form of their configs has one rope_scaling, which is not that of the layers with a window.
 nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions);
 
-// Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as
-// the last one, compute these and leave the others zero (nn/weights/read_rows.h).
-//
-// Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)); both sums with residual_scale.
-class PreNormBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
-               std::shared_ptr<nn::Rotary> rotary);
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
+// A block's attention; null: it carries a state.
+inline nn::Attention* attention_in(nn::Attention& layer) { return &layer; }
+inline const nn::Attention* attention_in(const nn::Attention& layer) { return &layer; }
+inline nn::Attention* attention_in(const std::unique_ptr<nn::Attention>& layer) {
+  return layer.get();
+}
 
-  nn::Attention self_attn;
-  nn::GatedMlp mlp;
-  nn::RmsNorm input_layernorm, post_attention_layernorm;
-
- private:
-  double residual_scale_;
-};
-
-// Norms before and after: h = x + norm(attention(norm(x))), then h + norm(mlp(norm(h))).
-class SandwichNormBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config,
-                    int64_t layer, std::shared_ptr<nn::Rotary> rotary);
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
-
-  nn::Attention self_attn;
-  nn::GatedMlp mlp;
-  nn::RmsNorm input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
-      post_feedforward_layernorm;
-};
-
-// Norms after: h = x + norm(attention(x)), then h + norm(mlp(h)).
-class PostNormBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  PostNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
-                std::shared_ptr<nn::Rotary> rotary);
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
-
-  nn::Attention self_attn;
-  nn::GatedMlp mlp;
-  nn::RmsNorm post_attention_layernorm, post_feedforward_layernorm;
-};
-
-// Embedding, blocks, final norm. Block has the constructor and forward of those above, an
-// nn::Attention named self_attn, and an nn::RmsNorm named input_layernorm where one comes before
-// it. Layers without positions are given no rotary embedding.
+// Embedding, blocks, final norm. A block maps [N, hidden_size] to the same; it has the constructor
+// and forward of DecoderBlock, an nn::Attention named self_attn, and an nn::RmsNorm named
+// input_layernorm where one comes before it. One that says kLeavesOutRows is given Context::rows as
+// the last one, computes these and leaves the others zero (nn/weights/read_rows.h). Layers without
+// positions are given no rotary embedding.
 template <class Block>
 class Decoder : public Backbone {
  public:
@@ -166,27 +150,27 @@ class Decoder : public Backbone {
   nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
                                        const nn::Context& context) override {
     Block& block = layers[static_cast<size_t>(layer)];
-    if constexpr (requires { block.attention_heads(layer, x, context); })
-      return block.attention_heads(layer, x, context);
+    nn::Attention* const attention = attention_in(block.self_attn);
+    check<ConfigError>(attention, "layer ", layer,
+                       " carries a state in place of attention, whose maps distillation could "
+                       "compare; expected a layer with attention");
+    if constexpr (requires { block.mixer_input(x); })
+      return attention->heads(block.mixer_input(x), context);
     else if constexpr (requires { block.input_layernorm; })
-      return block.self_attn.heads(block.input_layernorm.input(x), context);
+      return attention->heads(block.input_layernorm.input(x), context);
     else
-      return block.self_attn.heads(ops::LinearInput::plain(x), context);
+      return attention->heads(ops::LinearInput::plain(x), context);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
-    const Block& block = layers[static_cast<size_t>(layer)];
-    if constexpr (requires { block.self_attn.has_value(); }) {
-      if (block.self_attn) return block.self_attn->spec();
-      // A layer with a state: as one with attention, without its keys.
-      ops::AttentionSpec spec;
-      for (size_t i = layers.size(); i-- > 0;)
-        if (layers[i].self_attn) spec = layers[i].self_attn->spec();
-      spec.num_kv_heads = 0;
-      spec.q_norm = spec.k_norm = at::Tensor();
-      return spec;
-    } else {
-      return block.self_attn.spec();
-    }
+    const auto attention = [this](size_t i) { return attention_in(layers[i].self_attn); };
+    if (const nn::Attention* own = attention(static_cast<size_t>(layer))) return own->spec();
+    // A layer with a state: as one with attention, without its keys.
+    ops::AttentionSpec spec;
+    for (size_t i = layers.size(); i-- > 0;)
+      if (attention(i)) spec = attention(i)->spec();
+    spec.num_kv_heads = 0;
+    spec.q_norm = spec.k_norm = at::Tensor();
+    return spec;
   }
   std::vector<int64_t> state_sizes(int64_t layer) const override {
     if constexpr (requires(const Block& block) { block.state_sizes(); })
@@ -201,7 +185,7 @@ class Decoder : public Backbone {
   nn::RmsNorm norm;
 };
 
-// Family::make of a family whose body is of such blocks.
+// Family::make of a family whose body is of blocks of its own.
 template <class Block>
 std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config) {
   return std::make_unique<Decoder<Block>>(config);

@@ -19,6 +19,8 @@ namespace temper::models {
 using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
 
 struct DecoderConfig;
+// A body of DecoderBlocks (decoder_block.h), as the config describes them.
+std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config);
 
 struct Family {
   const char* model_type;  // of config.json
@@ -26,7 +28,7 @@ struct Family {
   // Reads config.json. Where the file is silent, the values are those of transformers' config
   // class. Throws ConfigError.
   DecoderConfig (*config)(const HfConfig&);
-  std::unique_ptr<Backbone> (*make)(const DecoderConfig&);
+  std::unique_ptr<Backbone> (*make)(const DecoderConfig&) = &make_decoder;
   // Class names that go into config.json's `architectures`; null: what the config says stays.
   const char* causal_lm = nullptr;
   const char* sequence_classification = nullptr;

@@ -70,7 +70,6 @@ const models::RegisteredFamily kJoinedFamily({
         [](const models::HfConfig& config) {
           return models::families().find("llama").config(config);
         },
-    .make = &models::make_decoder<models::PreNormBlock>,
     .sanitize = &divide,
     .restore = &join,
 });

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "temper/base/file.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 #include "tests/models/gguf_tiny.h"
 
 using namespace gguf_tiny;

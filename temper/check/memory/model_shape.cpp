@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "temper/base/error.h"
+#include "temper/models/decoder.h"
 #include "temper/models/head.h"
 #include "temper/nn/latent_attention.h"
-#include "temper/nn/state_layers.h"
 
 namespace temper::checks {
 namespace {
@@ -131,15 +131,10 @@ int64_t ModelShape::widest_input() const {
 
 int64_t ModelShape::kept_inputs() const {
   int64_t norms = 0;
-  bool before = false;
-  for (const ShapedTensor& t : tensors) {
-    if (!is_in_widest_block(t) || !t.is(nn::Role::kNorm) || t.around == nn::Role::kAttention)
-      continue;
-    norms += t.size() == hidden;
-    before = before || t.name.find(".input_layernorm.") != std::string::npos ||
-             t.name.find(".operator_norm.") != std::string::npos;
-  }
-  return before ? norms : norms + 2;
+  for (const ShapedTensor& t : tensors)
+    if (is_in_widest_block(t) && t.is(nn::Role::kNorm) && t.around != nn::Role::kAttention)
+      norms += t.size() == hidden;
+  return norm_before ? norms : norms + 2;
 }
 
 int64_t ModelShape::whole_qk_norms() const {
@@ -154,6 +149,7 @@ int64_t ModelShape::whole_qk_norms() const {
 ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
   std::unique_ptr<nn::Module> model;
   ModelShape shape;
+  shape.norm_before = models::family_of(config).config(config).norms.before_mixer != nullptr;
   Units units;
   const auto describe = [&](nn::Module& whole, models::Backbone& body) {
     units = units_of(whole);

@@ -49,6 +49,7 @@ struct ModelShape {
   double soft_cap = 0;                         // of attention's scores
   bool latent = false;                         // nn::LatentAttention
   bool tied = false;
+  bool norm_before = false;  // attention, and what stands in its place, reads a norm
 
   bool is_in_widest_block(const ShapedTensor& t) const { return t.unit == widest_block; }
   int64_t parameters() const;

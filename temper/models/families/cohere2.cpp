@@ -6,35 +6,9 @@
 //   logits = logit_scale head(layer_norm(y))
 #include "temper/models/decoder.h"
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 namespace {
-
-class ParallelBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  ParallelBlock(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer,
-                std::shared_ptr<nn::Rotary> rotary)
-      : Module(parent, std::move(name)),
-        self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
-        mlp(*this, "mlp", c.hidden_size, c.intermediate_size, false, c.activation,
-            c.initializer_range),
-        input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps, false,
-                        c.norm_centered) {}
-
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
-    const nn::ReadRows read(context);
-    const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-    const at::Tensor kept = read.select(x),
-                     fed = mlp.forward(input_layernorm.input(kept), read.context());
-    return read.restore(ops::add_scaled(ops::add_scaled(kept, attended), fed), x.size(0));
-  }
-
-  nn::Attention self_attn;
-  nn::GatedMlp mlp;
-  nn::RmsNorm input_layernorm;
-};
 
 DecoderConfig cohere2_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 256000,
@@ -47,7 +21,8 @@ DecoderConfig cohere2_config(const HfConfig& config) {
                            .norm_eps_key = "layer_norm_eps",
                            .norm_eps = 1e-5});
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
-  c.norm_centered = true;
+  c.norm_centered = c.parallel = true;
+  c.norms.before_feed = nullptr;
   c.logit_scale = config.number("logit_scale", 0.0625);
   const int64_t pattern = config.integer("sliding_window_pattern", 4);
   c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 4096),
@@ -66,7 +41,6 @@ void add_cohere2_scale(const HfConfig& source, const DecoderConfig& c, GgufForm&
 const RegisteredFamily kCohere2({.model_type = "cohere2",
                                  .help = "Command R7B and A: attention beside the MLP, layer norms",
                                  .config = &cohere2_config,
-                                 .make = &make_decoder<ParallelBlock>,
                                  .causal_lm = "Cohere2ForCausalLM",
                                  .sanitize = &unwrap_language_model,
                                  .gguf = GgufArchitecture{.name = "cohere2",

@@ -7,7 +7,7 @@
 
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -167,7 +167,6 @@ const RegisteredFamily kDeepseekV3(
     {.model_type = "deepseek_v3",
      .help = "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention",
      .config = &deepseek_v3_config,
-     .make = &make_decoder<SparseBlock>,
      .causal_lm = "DeepseekV3ForCausalLM",
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,

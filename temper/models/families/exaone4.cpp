@@ -16,6 +16,7 @@ DecoderConfig exaone4_config(const HfConfig& config) {
                            .num_key_value_heads = 32,
                            .max_position_embeddings = 2048,
                            .norm_eps = 1e-5});
+  c.norms = kNormsAfter;
   c.attention.qk_norm = true;
   if (const int64_t window = window_or_none(config, 4096)) {
     c.window = windows_of(config, c.num_hidden_layers, window, [&](int64_t layer) {
@@ -30,7 +31,6 @@ DecoderConfig exaone4_config(const HfConfig& config) {
 const RegisteredFamily kExaone4({.model_type = "exaone4",
                                  .help = "EXAONE 4: post norms, layers without positions",
                                  .config = &exaone4_config,
-                                 .make = &make_decoder<PostNormBlock>,
                                  .causal_lm = "Exaone4ForCausalLM",
                                  .sequence_classification = "Exaone4ForSequenceClassification",
                                  .sanitize = &unwrap_language_model,

@@ -20,7 +20,8 @@ DecoderConfig glm4_config(const HfConfig& config) {
                            .norm_eps = 1.5625e-7});
   c.attention.qkv_bias = config.boolean("attention_bias", true);
   c.joined_mlp = true;
-  c.sandwich_names = {"post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"};
+  c.norms = {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm",
+             "post_mlp_layernorm"};
   c.rotary = config.rotary(10000, c.max_position_embeddings, "", 0.5);
   c.rotary.interleaved = true;
   return c;
@@ -34,7 +35,6 @@ constexpr GgufName kGlm4GgufNames[] = {
 const RegisteredFamily kGlm4({.model_type = "glm4",
                               .help = "GLM-4-0414: pre and post norms, half of each head rotates",
                               .config = &glm4_config,
-                              .make = &make_decoder<SandwichNormBlock>,
                               .causal_lm = "Glm4ForCausalLM",
                               .sequence_classification = "Glm4ForSequenceClassification",
                               .sanitize = &unwrap_language_model,

@@ -2,7 +2,7 @@
 // layers experts that are chosen by sigmoids and a bias, as in DeepSeek-V3, beside one that every
 // token goes through.
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -39,7 +39,6 @@ void write_glm4_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::
 const RegisteredFamily kGlm4Moe({.model_type = "glm4_moe",
                                  .help = "GLM-4.5's mixtures of experts",
                                  .config = &glm4_moe_config,
-                                 .make = &make_decoder<SparseBlock>,
                                  .causal_lm = "Glm4MoeForCausalLM",
                                  .sanitize = &read_glm4_moe,
                                  .restore = &write_glm4_moe,

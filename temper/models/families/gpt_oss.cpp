@@ -13,7 +13,7 @@
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -125,7 +125,6 @@ void refuse_other_units(const HfConfig& source, const DecoderConfig& c, GgufForm
 const RegisteredFamily kGptOss({.model_type = "gpt_oss",
                                 .help = "gpt-oss: attention sinks, windows, limited experts",
                                 .config = &gpt_oss_config,
-                                .make = &make_decoder<SparseBlock>,
                                 .causal_lm = "GptOssForCausalLM",
                                 .sequence_classification = "GptOssForSequenceClassification",
                                 .sanitize = &read_gpt_oss,

@@ -49,7 +49,6 @@ const RegisteredFamily kGranite(
     {.model_type = "granite",
      .help = "Granite 3: factors of embeddings, residuals, scores and logits",
      .config = &granite_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "GraniteForCausalLM",
      .sanitize = &unwrap_language_model,
      .gguf = GgufArchitecture{.name = "granite",

@@ -2,7 +2,7 @@
 // in place of the MLP experts whose weights are a softmax over the chosen ones.
 #include "temper/models/families/granite.h"
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -43,7 +43,6 @@ constexpr GgufName kGraniteMoeGgufNames[] = {{"block_sparse_moe.router", "ffn_ga
 const RegisteredFamily kGraniteMoe({.model_type = "granitemoe",
                                     .help = "Granite 3's mixtures of experts",
                                     .config = &granitemoe_config,
-                                    .make = &make_decoder<SparseBlock>,
                                     .causal_lm = "GraniteMoeForCausalLM",
                                     .sanitize = &read_granitemoe,
                                     .restore = &write_granitemoe,

@@ -46,7 +46,6 @@ const RegisteredFamily kHunyuan(
     {.model_type = "hunyuan_v1_dense",
      .help = "Hunyuan's dense models: norms on q and k after rotary embedding",
      .config = &hunyuan_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "HunYuanDenseV1ForCausalLM",
      .sequence_classification = "HunYuanDenseV1ForSequenceClassification",
      .sanitize = &unwrap_language_model,

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "temper/models/decoder.h"
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/models/hybrid_block.h"
 
 namespace temper::models {
 namespace {
@@ -45,25 +45,22 @@ DecoderConfig lfm2_config(const HfConfig& config) {
   c.attention.o_proj_name = "out_proj";
   c.norm_name = "embedding_norm";
   c.rotary = config.rotary(1000000, c.max_position_embeddings);
-  auto hybrid = std::make_shared<HybridConfig>();
   const std::vector<double> attends = config.numbers("full_attn_idxs");
   const bool all = !config.has("full_attn_idxs");
-  hybrid->has_state = state_layers(config, c.num_hidden_layers, "conv", [&](int64_t layer) {
+  c.has_state = state_layers(config, c.num_hidden_layers, "conv", [&](int64_t layer) {
     return !all &&
            std::find(attends.begin(), attends.end(), static_cast<double>(layer)) == attends.end();
   });
   const int64_t taps = config.integer("conv_L_cache", 3, ops::most_convolution_taps());
   const bool bias = config.boolean("conv_bias", false);
-  hybrid->make = [hidden = c.hidden_size, taps, bias, init_std = c.initializer_range](
+  c.make_state = [hidden = c.hidden_size, taps, bias, init_std = c.initializer_range](
                      nn::Module& block, int64_t layer) {
     return std::make_unique<nn::ShortConvolution>(block, "conv", layer, hidden, taps, bias,
                                                   init_std);
   };
-  hybrid->first_norm = "operator_norm";
-  hybrid->second_norm = "ffn_norm";
-  hybrid->mlp = "feed_forward";
-  hybrid->mlp_names = {.gate = "w1", .up = "w3", .down = "w2"};
-  c.own = std::move(hybrid);
+  c.norms = {.before_mixer = "operator_norm", .before_feed = "ffn_norm"};
+  c.mlp_name = "feed_forward";
+  c.mlp_layers = {.gate = "w1", .up = "w3", .down = "w2"};
   return c;
 }
 
@@ -89,7 +86,7 @@ void add_convolutions(const HfConfig& source, const DecoderConfig& c, GgufForm& 
   if (taps < 2) form.refuse(source, "conv_L_cache", "a convolution of one token");
   form.set_number("shortconv.l_cache", taps);
   std::vector<uint32_t> heads;
-  for (const bool has_state : dynamic_cast<const HybridConfig&>(*c.own).has_state)
+  for (const bool has_state : c.has_state)
     heads.push_back(has_state ? 0 : static_cast<uint32_t>(c.attention.num_kv_heads));
   form.set("attention.head_count_kv", GgufArray(std::move(heads)));
 }
@@ -97,7 +94,6 @@ void add_convolutions(const HfConfig& source, const DecoderConfig& c, GgufForm& 
 const RegisteredFamily kLfm2({.model_type = "lfm2",
                               .help = "LFM2: short convolutions and attention",
                               .config = &lfm2_config,
-                              .make = &make_decoder<HybridBlock>,
                               .causal_lm = "Lfm2ForCausalLM",
                               .gguf = GgufArchitecture{.name = "lfm2",
                                                        .own_head_size = false,

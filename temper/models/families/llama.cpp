@@ -22,7 +22,6 @@ const RegisteredFamily kLlama(
     {.model_type = "llama",
      .help = "Llama 2 and 3.x, with llama3, linear, yarn or dynamic rope scaling",
      .config = &llama_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "LlamaForCausalLM",
      .sequence_classification = "LlamaForSequenceClassification",
      .sanitize = &unwrap_language_model,

@@ -58,7 +58,6 @@ const RegisteredFamily kMinistral3(
     {.model_type = "ministral3",
      .help = "Ministral 3, and the language model of a `mistral3`: queries grow with the position",
      .config = &ministral3_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "Ministral3ForCausalLM",
      .sequence_classification = "Ministral3ForSequenceClassification",
      .sanitize = &unwrap_language_model,

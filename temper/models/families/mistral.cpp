@@ -28,7 +28,6 @@ DecoderConfig mistral_config(const HfConfig& config) {
 const RegisteredFamily kMistral({.model_type = "mistral",
                                  .help = "Mistral 7B, Nemo and Small",
                                  .config = &mistral_config,
-                                 .make = &make_decoder<PreNormBlock>,
                                  .causal_lm = "MistralForCausalLM",
                                  .sequence_classification = "MistralForSequenceClassification",
                                  .sanitize = &unwrap_language_model,

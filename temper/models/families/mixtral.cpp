@@ -2,7 +2,7 @@
 // eight experts, whose weights are a softmax over these two.
 #include "temper/base/error.h"
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -43,7 +43,6 @@ void write_mixtral(NamedTensors& tensors) {
 const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .help = "Mixtral: two of eight experts",
                                  .config = &mixtral_config,
-                                 .make = &make_decoder<SparseBlock>,
                                  .causal_lm = "MixtralForCausalLM",
                                  .sequence_classification = "MixtralForSequenceClassification",
                                  .sanitize = &read_mixtral,

@@ -14,6 +14,7 @@ DecoderConfig olmo_config(const HfConfig& config) {
                            .num_attention_heads = 32,
                            .max_position_embeddings = 2048,
                            .norm_eps = 1e-5});
+  c.norms = kNormsAfter;
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.attention.qk_norm = c.attention.qk_norm_is_whole = true;
   return c;
@@ -31,7 +32,6 @@ const RegisteredFamily kOlmo2(
     {.model_type = "olmo2",
      .help = "OLMo 2: norms after attention and MLP alone",
      .config = &olmo2_config,
-     .make = &make_decoder<PostNormBlock>,
      .causal_lm = "Olmo2ForCausalLM",
      .sequence_classification = "Olmo2ForSequenceClassification",
      .sanitize = &unwrap_language_model,

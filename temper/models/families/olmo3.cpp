@@ -19,7 +19,6 @@ DecoderConfig olmo3_config(const HfConfig& config) {
 const RegisteredFamily kOlmo3({.model_type = "olmo3",
                                .help = "OLMo 3: OLMo 2 with windows",
                                .config = &olmo3_config,
-                               .make = &make_decoder<PostNormBlock>,
                                .causal_lm = "Olmo3ForCausalLM",
                                .sequence_classification = "Olmo3ForSequenceClassification",
                                .sanitize = &unwrap_language_model,

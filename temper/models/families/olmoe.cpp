@@ -1,7 +1,7 @@
 // OLMoE (Muennighoff et al., arXiv 2409.02060): Llama with norms over all queries and all keys of a
 // token, and in place of the MLP eight of 64 experts.
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -33,7 +33,6 @@ const RegisteredFamily kOlmoe(
     {.model_type = "olmoe",
      .help = "OLMoE: eight of 64 experts, norms over all queries and keys",
      .config = &olmoe_config,
-     .make = &make_decoder<SparseBlock>,
      .causal_lm = "OlmoeForCausalLM",
      .sanitize = &read_olmoe,
      .restore = &write_olmoe,

@@ -31,7 +31,6 @@ DecoderConfig phi3_config(const HfConfig& config) {
 const RegisteredFamily kPhi3({.model_type = "phi3",
                               .help = "Phi-3 and Phi-4: joined projections, longrope",
                               .config = &phi3_config,
-                              .make = &make_decoder<PreNormBlock>,
                               .causal_lm = "Phi3ForCausalLM",
                               .sequence_classification = "Phi3ForSequenceClassification",
                               .sanitize = &unwrap_language_model,

@@ -26,7 +26,6 @@ DecoderConfig seed_oss_config(const HfConfig& config) {
 const RegisteredFamily kSeedOss({.model_type = "seed_oss",
                                  .help = "Seed-OSS: biases on q, k and v",
                                  .config = &seed_oss_config,
-                                 .make = &make_decoder<PreNormBlock>,
                                  .causal_lm = "SeedOssForCausalLM",
                                  .sequence_classification = "SeedOssForSequenceClassification",
                                  .sanitize = &unwrap_language_model,

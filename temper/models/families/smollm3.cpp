@@ -44,7 +44,6 @@ const RegisteredFamily kSmolLm3(
     {.model_type = "smollm3",
      .help = "SmolLM3: every fourth layer without positions",
      .config = &smollm3_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "SmolLM3ForCausalLM",
      .sequence_classification = "SmolLM3ForSequenceClassification",
      .sanitize = &unwrap_language_model,

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {

@@ -84,12 +84,11 @@ void add_delta_net_parts(const ops::DeltaRuleSpec& rule, bool joined, GgufForm& 
 
 void add_delta_net_layers(const HfConfig& source, const DecoderConfig& c, GgufForm& form) {
   const int64_t interval = source.integer("full_attention_interval", 4);
-  const std::vector<bool>& has_state = static_cast<const HybridConfig&>(*c.own).has_state;
   bool usual = true;
-  for (size_t i = 0; i < has_state.size(); ++i)
-    usual = usual && has_state[i] == ((static_cast<int64_t>(i) + 1) % interval != 0);
+  for (size_t i = 0; i < c.has_state.size(); ++i)
+    usual = usual && c.has_state[i] == ((static_cast<int64_t>(i) + 1) % interval != 0);
   form.set_number("full_attention_interval", interval);
-  if (!usual) form.set("attention.recurrent_layers", GgufArray(has_state));
+  if (!usual) form.set("attention.recurrent_layers", GgufArray(c.has_state));
 }
 
 void add_delta_net(const HfConfig& source, const DecoderConfig& c, bool joined, GgufForm& form) {

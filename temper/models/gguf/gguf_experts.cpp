@@ -2,7 +2,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {

@@ -38,7 +38,6 @@ const RegisteredFamily kGemma(
     {.model_type = "gemma",
      .help = "Gemma: norms that multiply by 1 + weight, scaled embeddings",
      .config = &gemma_config,
-     .make = &make_decoder<PreNormBlock>,
      .causal_lm = "GemmaForCausalLM",
      .sequence_classification = "GemmaForSequenceClassification",
      .sanitize = &unwrap_language_model,

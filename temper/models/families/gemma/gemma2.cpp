@@ -21,6 +21,7 @@ DecoderConfig gemma2_config(const HfConfig& config) {
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
   apply_gemma_defaults(config, c);
+  c.norms = kNormsAround;
   c.attention.scale = 1.0 / std::sqrt(number_above(config, "query_pre_attn_scalar", 0, 256));
   c.attention.soft_cap = soft_cap(config, "attn_logit_softcapping", 50);
   c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 30);
@@ -36,7 +37,6 @@ const RegisteredFamily kGemma2(
     {.model_type = "gemma2",
      .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
      .config = &gemma2_config,
-     .make = &make_decoder<SandwichNormBlock>,
      .causal_lm = "Gemma2ForCausalLM",
      .sequence_classification = "Gemma2ForSequenceClassification",
      .sanitize = &unwrap_language_model,

@@ -21,6 +21,7 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
   apply_gemma_defaults(config, c);
+  c.norms = kNormsAround;
   c.attention.qk_norm = true;
   c.attention.scale = 1.0 / std::sqrt(number_above(config, "query_pre_attn_scalar", 0, 256));
   c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 0);
@@ -39,7 +40,6 @@ const RegisteredFamily kGemma3(
     {.model_type = "gemma3_text",
      .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
      .config = &gemma3_text_config,
-     .make = &make_decoder<SandwichNormBlock>,
      .causal_lm = "Gemma3ForCausalLM",
      .sequence_classification = "Gemma3TextForSequenceClassification",
      .sanitize = &unwrap_language_model,

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 

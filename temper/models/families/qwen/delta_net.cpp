@@ -29,11 +29,9 @@ void set_delta_net(const HfConfig& config, DecoderConfig& c, bool joined) {
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.attention.qk_norm = c.attention.norm_one_plus = c.attention.output_gate = true;
   c.rotary = config.rotary(10000, c.max_position_embeddings, "", 0.25);
-  auto hybrid = std::make_shared<HybridConfig>();
   const int64_t interval = config.integer("full_attention_interval", 4);
-  hybrid->has_state =
-      state_layers(config, c.num_hidden_layers, "linear_attention",
-                   [interval](int64_t layer) { return (layer + 1) % interval != 0; });
+  c.has_state = state_layers(config, c.num_hidden_layers, "linear_attention",
+                             [interval](int64_t layer) { return (layer + 1) % interval != 0; });
   const nn::DeltaNetConfig net{
       .hidden_size = c.hidden_size,
       .taps = config.integer("linear_conv_kernel_dim", 4, ops::most_convolution_taps()),
@@ -41,10 +39,9 @@ void set_delta_net(const HfConfig& config, DecoderConfig& c, bool joined) {
       .norm_eps = c.attention.norm_eps,
       .init_std = c.initializer_range,
       .joined = joined};
-  hybrid->make = [net](nn::Module& block, int64_t layer) {
+  c.make_state = [net](nn::Module& block, int64_t layer) {
     return std::make_unique<nn::GatedDeltaNet>(block, "linear_attn", layer, net);
   };
-  c.own = std::move(hybrid);
 }
 
 void set_shared_experts(const HfConfig& config, DecoderConfig& c, SparseConfig sparse) {

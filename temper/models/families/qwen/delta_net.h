@@ -2,7 +2,7 @@
 #pragma once
 
 #include "temper/models/gguf/gguf_form.h"
-#include "temper/models/hybrid_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 

@@ -34,7 +34,6 @@ DecoderConfig qwen2_config(const HfConfig& config) {
 const RegisteredFamily kQwen2({.model_type = "qwen2",
                                .help = "Qwen2 and Qwen2.5: biases on q, k and v",
                                .config = &qwen2_config,
-                               .make = &make_decoder<PreNormBlock>,
                                .causal_lm = "Qwen2ForCausalLM",
                                .sequence_classification = "Qwen2ForSequenceClassification",
                                .sanitize = &unwrap_language_model,

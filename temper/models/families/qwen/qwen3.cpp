@@ -24,7 +24,6 @@ DecoderConfig qwen3_config(const HfConfig& config) {
 const RegisteredFamily kQwen3({.model_type = "qwen3",
                                .help = "Qwen3: norms on q and k",
                                .config = &qwen3_config,
-                               .make = &make_decoder<PreNormBlock>,
                                .causal_lm = "Qwen3ForCausalLM",
                                .sequence_classification = "Qwen3ForSequenceClassification",
                                .sanitize = &unwrap_language_model,

@@ -24,7 +24,6 @@ DecoderConfig qwen3_5_moe_text_config(const HfConfig& config) {
 const RegisteredFamily kQwen35Moe({.model_type = "qwen3_5_moe_text",
                                    .help = "Qwen 3.5's mixtures of experts: gated delta nets",
                                    .config = &qwen3_5_moe_text_config,
-                                   .make = &make_decoder<HybridBlock>,
                                    .causal_lm = "Qwen3_5MoeForCausalLM",
                                    .causal_lm_is_text_part = true,
                                    .sanitize = &read_delta_net_experts,

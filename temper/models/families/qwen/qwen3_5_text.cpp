@@ -25,7 +25,6 @@ DecoderConfig qwen3_5_text_config(const HfConfig& config) {
 const RegisteredFamily kQwen35({.model_type = "qwen3_5_text",
                                 .help = "Qwen 3.5's dense language models: gated delta nets",
                                 .config = &qwen3_5_text_config,
-                                .make = &make_decoder<HybridBlock>,
                                 .causal_lm = "Qwen3_5ForCausalLM",
                                 .sequence_classification = "Qwen3_5TextForSequenceClassification",
                                 .causal_lm_is_text_part = true,

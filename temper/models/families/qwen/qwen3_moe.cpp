@@ -1,7 +1,7 @@
 // Qwen3's mixtures of experts (arXiv 2505.09388, section 2): Qwen3's attention, and in place of the
 // MLP the experts with the largest probabilities of a softmax.
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
@@ -36,7 +36,6 @@ void write_qwen3_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm:
 const RegisteredFamily kQwen3Moe({.model_type = "qwen3_moe",
                                   .help = "Qwen3's mixtures of experts",
                                   .config = &qwen3_moe_config,
-                                  .make = &make_decoder<SparseBlock>,
                                   .causal_lm = "Qwen3MoeForCausalLM",
                                   .sequence_classification = "Qwen3MoeForSequenceClassification",
                                   .sanitize = &read_qwen3_moe,

@@ -27,7 +27,6 @@ DecoderConfig qwen3_next_config(const HfConfig& config) {
 const RegisteredFamily kQwen3Next({.model_type = "qwen3_next",
                                    .help = "Qwen3-Next: gated delta nets, mixtures of experts",
                                    .config = &qwen3_next_config,
-                                   .make = &make_decoder<HybridBlock>,
                                    .causal_lm = "Qwen3NextForCausalLM",
                                    .sequence_classification = "Qwen3NextForSequenceClassification",
                                    .sanitize = &read_delta_net_experts,

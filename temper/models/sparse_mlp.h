@@ -1,4 +1,4 @@
-// A transformer block whose MLP is a mixture of experts, and what its family says of it.
+// A mixture of experts in the place of a block's MLP, and what its family says of it.
 #pragma once
 
 #include <memory>
@@ -60,28 +60,6 @@ class SparseMlp : public nn::Module {
 
  private:
   int64_t layer_;
-};
-
-// PreNormBlock, in the layers of SparseConfig with experts in place of the MLP, and with latent
-// attention where DecoderConfig::latent says so.
-class SparseBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  SparseBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
-              std::shared_ptr<nn::Rotary> rotary);
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
-
- private:
-  std::unique_ptr<nn::Attention> attention_;
-
- public:
-  nn::Attention& self_attn;
-  std::optional<nn::GatedMlp> mlp;
-  std::optional<SparseMlp> sparse;  // one of the two
-  nn::RmsNorm input_layernorm, post_attention_layernorm;
-
- private:
-  double residual_scale_;
 };
 
 }  // namespace temper::models

@@ -1,10 +1,8 @@
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/nn/latent_attention.h"
-#include "temper/nn/weights/read_rows.h"
 
 namespace temper::models {
 
@@ -115,44 +113,6 @@ at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& cont
     shared = ops::materialize(ops::LinearInput::gated(gate, shared, ops::Activation::kSigmoid));
   }
   return ops::add_scaled(y, shared);
-}
-
-namespace {
-std::unique_ptr<nn::Attention> make_attention(nn::Module& block, const DecoderConfig& c,
-                                              int64_t layer, std::shared_ptr<nn::Rotary> rotary) {
-  const nn::AttentionConfig config = c.attention_of(layer);
-  if (c.latent)
-    return std::make_unique<nn::LatentAttention>(block, "self_attn", config, *c.latent, layer,
-                                                 std::move(rotary));
-  return std::make_unique<nn::Attention>(block, "self_attn", config, layer, std::move(rotary));
-}
-}  // namespace
-
-SparseBlock::SparseBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
-                         int64_t layer, std::shared_ptr<nn::Rotary> rotary)
-    : Module(parent, std::move(name)),
-      attention_(make_attention(*this, c, layer, std::move(rotary))),
-      self_attn(*attention_),
-      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
-                      c.attention.norm_one_plus),
-      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                               c.attention.norm_eps, c.attention.norm_one_plus),
-      residual_scale_(c.residual_scale) {
-  if (c.sparse->layers.at(static_cast<size_t>(layer)))
-    sparse.emplace(*this, c.sparse->module, c, layer);
-  else
-    mlp.emplace(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-                c.initializer_range);
-}
-
-at::Tensor SparseBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const nn::ReadRows read(context);
-  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-  const at::Tensor h = ops::add_scaled(read.select(x), attended, residual_scale_);
-  const ops::LinearInput in = post_attention_layernorm.input(h);
-  const at::Tensor fed =
-      sparse ? sparse->forward(in, read.context()) : mlp->forward(in, read.context());
-  return read.restore(ops::add_scaled(h, fed, residual_scale_), x.size(0));
 }
 
 }  // namespace temper::models

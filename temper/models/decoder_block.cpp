@@ -1,0 +1,83 @@
+#include "temper/models/decoder_block.h"
+
+#include "temper/nn/latent_attention.h"
+#include "temper/nn/weights/read_rows.h"
+
+namespace temper::models {
+namespace {
+
+std::unique_ptr<nn::Attention> make_attention(nn::Module& block, const DecoderConfig& c,
+                                              int64_t layer, std::shared_ptr<nn::Rotary> rotary) {
+  const nn::AttentionConfig config = c.attention_of(layer);
+  if (c.latent)
+    return std::make_unique<nn::LatentAttention>(block, "self_attn", config, *c.latent, layer,
+                                                 std::move(rotary));
+  return std::make_unique<nn::Attention>(block, "self_attn", config, layer, std::move(rotary));
+}
+
+ops::LinearInput normed(const std::optional<nn::RmsNorm>& norm, const at::Tensor& x) {
+  return norm ? norm->input(x) : ops::LinearInput::plain(x);
+}
+
+}  // namespace
+
+// Parameters are in files, and their gradients summed, in the order in which they are made here.
+DecoderBlock::DecoderBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
+                           int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+    : Module(parent, std::move(name)), parallel_(c.parallel), residual_scale_(c.residual_scale) {
+  const auto i = static_cast<size_t>(layer);
+  const bool hybrid = c.make_state != nullptr;
+  if (hybrid) make_norms(c);
+  if (c.has_state[i])
+    state_layer = c.make_state(*this, layer);
+  else
+    self_attn = make_attention(*this, c, layer, std::move(rotary));
+  if (c.sparse && !hybrid) make_norms(c);
+  if (c.sparse && c.sparse->layers.at(i))
+    sparse_.emplace(*this, c.sparse->module, c, layer);
+  else
+    mlp_.emplace(*this, c.mlp_name, c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+                 c.initializer_range, c.joined_mlp, c.mlp_layers);
+  if (!c.sparse && !hybrid) make_norms(c);
+}
+
+void DecoderBlock::make_norms(const DecoderConfig& c) {
+  const auto make = [&](std::optional<nn::RmsNorm>& norm, const char* name) {
+    if (name)
+      norm.emplace(*this, name, c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus,
+                   c.norm_centered);
+  };
+  make(before_mixer_, c.norms.before_mixer);
+  make(after_mixer_, c.norms.after_mixer);
+  make(before_feed_, c.norms.before_feed);
+  make(after_feed_, c.norms.after_feed);
+}
+
+ops::LinearInput DecoderBlock::mixer_input(const at::Tensor& x) const {
+  return normed(before_mixer_, x);
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const nn::ReadRows read(context);
+  const auto add = [this](const at::Tensor& to, const std::optional<nn::RmsNorm>& norm,
+                          const at::Tensor& y) {
+    return ops::add_scaled(to, norm ? norm->forward(y) : y, residual_scale_);
+  };
+  const at::Tensor mixed = self_attn ? self_attn->forward(mixer_input(x), context)
+                                     : state_layer->forward(mixer_input(x), context);
+  const at::Tensor kept = read.select(x), h = add(kept, after_mixer_, mixed);
+  const ops::LinearInput in = parallel_ ? mixer_input(kept) : normed(before_feed_, h);
+  const at::Tensor fed =
+      sparse_ ? sparse_->forward(in, read.context()) : mlp_->forward(in, read.context());
+  return read.restore(add(h, after_feed_, fed), x.size(0));
+}
+
+std::vector<int64_t> DecoderBlock::state_sizes() const {
+  return state_layer ? state_layer->state_sizes() : std::vector<int64_t>();
+}
+
+std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config) {
+  return std::make_unique<Decoder<DecoderBlock>>(config);
+}
+
+}  // namespace temper::models
