@@ -14,7 +14,7 @@
 #include "temper/base/error.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/expert_tensors.h"
-#include "temper/models/sparse_block.h"
+#include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
 namespace {
