@@ -101,8 +101,8 @@ TEST_CASE("keys of verl and axolotl that have names of their own here") {
   CHECK(find_key_synonym("dataset_prepared_path")->key.empty());
 }
 
-// Of docs/coming_from.md's table, with the sections in which those programs have them.
-TEST_CASE("every key of the page on other trainers is told what it is here") {
+// With the sections in which those programs have them.
+TEST_CASE("keys of other trainers are told what they are here") {
   struct Rl {
     std::string algorithm, rollout;
     void fields(Fields& f) {
@@ -117,20 +117,23 @@ TEST_CASE("every key of the page on other trainers is told what it is here") {
       f.add("rollout", rollout, "more");
     }
   } run;
-  for (const auto& [key, here] : {std::pair{"rollout.n", "rl.group_size"},
-                                  {"data.train_batch_size", "rl.prompts_per_rollout"},
-                                  {"trl.beta", "rl.beta"},
-                                  {"algorithm.gamma", "ppo.gamma"},
-                                  {"algorithm.lam", "ppo.gae_lambda"},
-                                  {"critic.cliprange_value", "ppo.value_clip"},
-                                  {"rollout_is_threshold", "rl.importance_cap"},
-                                  {"actor.use_remove_padding", "data.packing"},
-                                  {"enable_gradient_checkpointing", "train.recompute"},
-                                  {"steps_per_generation", "rl.minibatches"},
-                                  {"actor.clip_ratio_c", "rl.dual_clip"},
-                                  {"actor.policy_loss.loss_mode", "rl.importance"},
-                                  {"custom_reward_function", "rewards"},
-                                  {"algorithm.filter_groups.enable", "rl.dynamic_sampling"}}) {
+  for (const auto& [key, here] :
+       {std::pair{"rollout.n", "rl.group_size"},
+        {"data.train_batch_size", "rl.prompts_per_rollout"},
+        {"trl.beta", "rl.beta"},
+        {"algorithm.gamma", "ppo.gamma"},
+        {"algorithm.lam", "ppo.gae_lambda"},
+        {"critic.cliprange_value", "ppo.value_clip"},
+        {"rollout_is_threshold", "rl.importance_cap"},
+        {"actor.use_remove_padding", "data.packing"},
+        {"enable_gradient_checkpointing", "train.recompute"},
+        {"steps_per_generation", "rl.minibatches"},
+        {"actor.clip_ratio_c", "rl.dual_clip"},
+        {"actor.policy_loss.loss_mode", "rl.importance"},
+        {"custom_reward_function", "rewards"},
+        {"algorithm.filter_groups.enable", "rl.dynamic_sampling"},
+        {"rl_training_config.critic_optimizer_config", "ppo.critic_learning_rate"},
+        {"agentic_grpo_config.off_policy_steps", "rl.max_staleness"}}) {
     const std::string error = error_in(
         run,
         read_config_arguments(std::vector<std::string>{std::string(key) + "=1"}, Fields::of(run)));
