@@ -33,6 +33,8 @@ class Registry {
     std::string name;
     Value value;
     std::string help;  // one line, for `temper list`
+    // What the entry follows, for docs/papers.md: "Chen et al., arXiv 2302.06675, algorithm 2".
+    std::string paper = {};
   };
 
   // `kind` is the noun for one entry in messages: "reward", "model family".

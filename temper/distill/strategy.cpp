@@ -42,22 +42,30 @@ Registry<StrategyEntry>& strategies() {
       "distillation strategy",
       {{"logit",
         {&make_logit, logits},
-        "divergence of the next-token distributions of student and teacher"},
+        "divergence of the next-token distributions of student and teacher",
+        "Hinton et al., arXiv 1503.02531, section 2"},
        {"attention_transfer",
         {&make_attention_transfer, layers},
-        "cosine distance of attention maps, the teacher's heads averaged in groups"},
+        "cosine distance of attention maps, the teacher's heads averaged in groups",
+        "after Zagoruyko and Komodakis, arXiv 1612.03928; Wang et al. (MiniLM), arXiv 2002.10957, "
+        "section 3.1"},
        {"attention_projection",
         {&make_attention_projection, maps},
-        "squared error of attention maps through a learned projection of heads"},
+        "squared error of attention maps through a learned projection of heads",
+        "after Jiao et al. (TinyBERT), arXiv 1909.10351, equation 7; the map of heads is an "
+        "extension"},
        {"feature_pooling",
         {&make_feature_pooling, layers},
-        "cosine distance of hidden states, the teacher's average-pooled to the student's width"},
+        "cosine distance of hidden states, the teacher's average-pooled to the student's width",
+        "after Romero et al. (FitNets), arXiv 1412.6550"},
        {"feature_projection",
         {&make_feature_projection, maps},
-        "squared error of hidden states through a learned projection to the teacher's width"},
+        "squared error of hidden states through a learned projection to the teacher's width",
+        "Romero et al., arXiv 1412.6550, equation 3; Jiao et al., arXiv 1909.10351, equation 8"},
        {"on_policy",
         {&make_on_policy, sampled, true},
-        "divergence of the next-token distributions on the student's own samples"}});
+        "divergence of the next-token distributions on the student's own samples",
+        "Agarwal et al. (GKD), arXiv 2306.13649, algorithm 1; Thinking Machines, 2025"}});
   return table;
 }
 

@@ -228,28 +228,38 @@ bool DistillTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 }
 
 std::vector<MetricInfo> DistillTask::metrics() const {
+  return distill_metrics({.groups = static_cast<bool>(format_.groups),
+                          .crosses = crosses_,
+                          .samples = static_cast<bool>(sampler_)});
+}
+
+std::vector<MetricInfo> distill_metrics(const MeasuredParts& parts) {
   std::vector<MetricInfo> infos{
       {"distill_loss", "", "losses",
-       "the strategy's divergence or distance between student and teacher", true, "distill"},
-      {"task_loss", "", "losses", "negative log-likelihood of the supervised tokens", true,
+       "the strategy's divergence or distance between student and teacher", "falls", true,
+       "distill"},
+      {"task_loss", "", "losses", "negative log-likelihood per supervised token, in nats", "", true,
        "task"}};
-  if (format_.groups)
+  if (parts.groups)
     for (const auto& [metric, unit, help] :
          {std::tuple{"loss", "", "mixture of a group's distill_loss and task_loss"},
           {"distill_loss", "", "distill_loss of a group's rows"},
           {"task_loss", "nats", "negative log-likelihood of a group's supervised tokens"}})
       infos.push_back(train::group_metric_info(metric, unit, help));
-  if (crosses_)
+  if (parts.crosses)
     infos.push_back({"aligned_fraction", "", "tokens that the teacher's tokens align with",
-                     "share of the supervised tokens in spans that are compared"});
-  if (sampler_) {
-    infos.push_back(
-        {"completion_length_mean", "tokens", "completions", "mean length of sampled completions"});
+                     "distill.cross_tokenizer: share of the supervised tokens in spans that are "
+                     "compared",
+                     "near 1"});
+  if (parts.samples) {
+    infos.push_back({"completion_length_mean", "tokens", "completions",
+                     "on_policy: mean length of sampled completions"});
     infos.push_back({"truncated_fraction", "", "completions",
-                     "share of sampled completions truncated at max_new_tokens"});
+                     "on_policy: share of sampled completions truncated at max_new_tokens"});
     infos.push_back({"on_policy_share", "", "completions",
-                     "share of the step's rows whose completion the student sampled"});
-    infos.push_back({"rollout_seconds", "s", "time", "time spent sampling"});
+                     "on_policy: share of the step's rows whose completion the student sampled",
+                     "near distill.lambda on average"});
+    infos.push_back({"rollout_seconds", "s", "time", "on_policy: time spent sampling"});
   }
   return infos;
 }

@@ -18,6 +18,14 @@ namespace temper::distill {
 // the student becomes a trainable, "projection".
 std::unique_ptr<Strategy> make_strategy(const DistillConfig& config, train::Roles& roles);
 
+// Parts of a run that have metrics of their own: groups of rows, a teacher with another tokenizer,
+// a student that samples.
+struct MeasuredParts {
+  bool groups = true, crosses = true, samples = true;
+};
+// The declarations of the metrics of distillation.
+std::vector<MetricInfo> distill_metrics(const MeasuredParts& parts = {});
+
 class DistillTask : public train::SftTask {
  public:
   // The teacher is roles.teacher, or `remote` where that is null.

@@ -1,5 +1,5 @@
-// Declarations of metrics, made by whoever writes them, so that the console's line and the report's
-// charts need to know no metric by name.
+// Declarations of metrics, made by whoever writes them, so that the console's line, the report's
+// charts and docs/metrics.md need to know no metric by name.
 #pragma once
 
 #include <span>
@@ -14,7 +14,8 @@ struct MetricInfo {
   std::string unit;  // "s", "bytes", "tokens", "tokens/s", any other word, or empty: a plain number
   std::string
       group;  // title of the report's chart, shared by the metrics of one group; empty: no chart
-  std::string help;  // one sentence
+  std::string help;          // one sentence
+  std::string healthy = {};  // what is usual, by rule of thumb; empty: nothing to say
   // whether the console's line shows it; there, earlier declarations are more important
   bool console = false;
   std::string label = {};  // name on the console; empty: `name`

@@ -17,7 +17,7 @@ Registry<Family>& table() {
 const Registry<Family>& families() { return table(); }
 
 void register_family(const Family& family) {
-  table().add({family.model_type, family, family.help});
+  table().add({family.model_type, family, family.help, family.paper});
 }
 
 namespace {

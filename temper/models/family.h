@@ -24,7 +24,9 @@ std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config);
 
 struct Family {
   const char* model_type;  // of config.json
-  const char* help;        // one line, for `temper list models`
+  // One line, for `temper list models`: models, a colon, what is particular about them.
+  const char* help;
+  const char* paper = "";  // as in Registry::Entry
   // Reads config.json. Where the file is silent, the values are those of transformers' config
   // class. Throws ConfigError.
   DecoderConfig (*config)(const HfConfig&);

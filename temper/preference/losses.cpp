@@ -59,17 +59,33 @@ at::Tensor log1mexp(const at::Tensor& x) { return ops::log(-ops::expm1(x.clamp_m
 
 const Registry<PreferenceLoss>& losses() {
   static const Registry<PreferenceLoss> table(
-      "preference loss",
-      {{"sigmoid", {.of = sigmoid, .smoothed = true}, "DPO; with label_smoothing, cDPO"},
-       {"hinge", {.of = hinge}, "SLiC's hinge on DPO's ratios"},
-       {"ipo", {.of = ipo, .averages = true}, "IPO: squared distance to a margin of 1 / (2 beta)"},
-       {"robust", {.of = robust, .smoothed = true}, "robust DPO: labels flipped in a share"},
-       {"simpo",
-        {.of = simpo, .averages = true, .reference = false, .smoothed = true},
-        "SimPO: mean log-probabilities, a margin, no reference"},
-       {"kto",
-        {.of = kto, .unpaired = true},
-        "KTO: single completions that are good or bad, or pairs"}});
+      "preference loss", {{"sigmoid",
+                           {.of = sigmoid, .smoothed = true},
+                           "DPO; with label_smoothing, cDPO",
+                           "Rafailov et al., arXiv 2305.18290, equation 7; Mitchell, \"A note on "
+                           "DPO with noisy preferences\", 2023"},
+                          {"hinge",
+                           {.of = hinge},
+                           "SLiC's hinge on DPO's ratios",
+                           "Zhao et al., arXiv 2305.10425; Liu et al. (RSO), arXiv 2309.06657"},
+                          {"ipo",
+                           {.of = ipo, .averages = true},
+                           "IPO: squared distance to a margin of 1 / (2 beta)",
+                           "Azar et al., arXiv 2310.12036, equation 17; means over completions, as "
+                           "its authors told TRL's"},
+                          {"robust",
+                           {.of = robust, .smoothed = true},
+                           "robust DPO: labels flipped in a share",
+                           "Chowdhury et al., arXiv 2403.00409, equation 12"},
+                          {"simpo",
+                           {.of = simpo, .averages = true, .reference = false, .smoothed = true},
+                           "SimPO: mean log-probabilities, a margin, no reference",
+                           "Meng et al., arXiv 2405.14734, equation 6"},
+                          {"kto",
+                           {.of = kto, .unpaired = true},
+                           "KTO: single completions that are good or bad, or pairs",
+                           "Ethayarajh et al., arXiv 2402.01306, equation 8; the divergence is of "
+                           "mismatched rows of the step"}});
   return table;
 }
 

@@ -291,17 +291,27 @@ void PairTask::before_update(int64_t step) {
 }
 
 std::vector<MetricInfo> PairTask::metrics() const {
+  return pair_metrics(static_cast<bool>(format_.groups));
+}
+
+std::vector<MetricInfo> pair_metrics(bool groups) {
   std::vector<MetricInfo> infos{
       {"accuracy", "", "accuracy", "share of pairs whose chosen completion has the larger reward",
-       true, "accuracy"},
-      {"margin", "", "rewards", "mean reward of chosen minus that of rejected", true, "margin"},
-      {"reward_chosen", "", "rewards", "mean reward of chosen completions"},
+       "from 0.5 upwards", true, "accuracy"},
+      {"margin", "", "rewards", "mean reward of chosen minus that of rejected", "rises slowly",
+       true, "margin"},
+      {"reward_chosen", "", "rewards",
+       "mean reward of chosen completions; DPO's is beta times the difference of the "
+       "log-probability to the reference's",
+       "falls slower than that of rejected"},
       {"reward_rejected", "", "rewards", "mean reward of rejected completions"},
-      {"logps/*", "", "log-probabilities", "mean summed log-probability of completions"},
-      {"log_odds_ratio", "", "log odds ratio", "mean log odds of chosen against rejected"},
-      {"kl", "nats", "KL", "KL estimate from mismatched completions (kto)"},
+      {"logps/*", "nats", "log-probabilities", "mean summed log-probability of completions",
+       "a steep fall of chosen's: lower the rate or raise beta"},
+      {"log_odds_ratio", "", "log odds ratio", "ORPO: mean log odds of chosen against rejected",
+       "rises"},
+      {"kl", "nats", "KL", "KTO: KL estimate from mismatched completions", "small"},
   };
-  if (!format_.groups) return infos;
+  if (!groups) return infos;
   for (const auto& [metric, help] :
        {std::pair{"loss", "mean loss of a group's rows"},
         {"accuracy", "share of a group's pairs whose chosen completion has the larger reward"},

@@ -31,6 +31,9 @@ struct Batch {
   double completions() const { return chosen + rejected; }
 };
 
+// The declarations of all metrics of these tasks; groups: of groups of rows, too.
+std::vector<MetricInfo> pair_metrics(bool groups = true);
+
 class PairTask : public train::Task {
  public:
   // Reads the rows of data.eval; training rows are read as they are drawn.

@@ -78,7 +78,8 @@ std::unique_ptr<Reward> make_gsm8k(const RewardSection& s) {
 
 const Registered<MakeReward> kGsm8kReward(
     &registry,
-    {"gsm8k", &make_gsm8k, "1 where the completion's final number is that of the row's `answer`"});
+    {"gsm8k", &make_gsm8k, "1 where the completion's final number is that of the row's `answer`",
+     "Cobbe et al., arXiv 2110.14168"});
 
 }  // namespace
 }  // namespace temper::rewards

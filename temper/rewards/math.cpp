@@ -29,7 +29,8 @@ std::unique_ptr<Reward> make_math(const RewardSection& s) {
 const Registered<MakeReward> kMathReward(
     &registry, {"math", &make_math,
                 "1 where the \\boxed answer equals the row's `answer`: expressions by their "
-                "values, lists, sets, intervals, matrices, equations part by part"});
+                "values, lists, sets, intervals, matrices, equations part by part",
+                "Hendrycks et al. (MATH), arXiv 2103.03874"});
 
 }  // namespace
 }  // namespace temper::rewards

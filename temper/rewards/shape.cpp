@@ -86,9 +86,9 @@ std::unique_ptr<Reward> make_repetition(const RewardSection&) {
 std::unique_ptr<Reward> make_json(const RewardSection&) { return std::make_unique<JsonValid>(); }
 
 const Registered<MakeReward> kFormatReward(
-    &registry,
-    {"format", &make_format,
-     "1 where the completion is <think>...</think><answer>...</answer> and nothing else"});
+    &registry, {"format", &make_format,
+                "1 where the completion is <think>...</think><answer>...</answer> and nothing else",
+                "DeepSeek-AI (R1), arXiv 2501.12948, table 1"});
 const Registered<MakeReward> kLengthReward(
     &registry,
     {"length", &make_length,
@@ -96,10 +96,11 @@ const Registered<MakeReward> kLengthReward(
 const Registered<MakeReward> kRepetitionReward(
     &registry,
     {"repetition", &make_repetition,
-     "the share of the completion's word trigrams that occurred before, negative: a penalty"});
+     "the share of the completion's word trigrams that occurred before, negative: a penalty",
+     "Yeo et al., arXiv 2502.03373"});
 const Registered<MakeReward> kJsonReward(
     &registry,
-    {"json", &make_json, "1 where the completion is one JSON value, also in a ``` block"});
+    {"json", &make_json, "1 where the completion is one JSON value, also in a code block"});
 
 }  // namespace
 }  // namespace temper::rewards

@@ -131,7 +131,8 @@ void RouterStep::describe(MetricsRow& row) const {
 std::vector<MetricInfo> RouterStep::metrics() {
   return {
       {"router_aux_loss", "", "experts' balance",
-       "load-balancing loss without its coefficient; as large as experts of a token where even"},
+       "with train.router_aux_loss: the load-balancing loss without its coefficient",
+       "the experts of a token where they are used evenly"},
       {"expert_share_max", "", "experts' shares",
        "largest share of a layer's choices that one expert got, mean over layers"},
       {"expert_share_min", "", "experts' shares",

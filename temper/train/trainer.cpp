@@ -26,14 +26,25 @@ namespace temper::train {
 
 std::vector<MetricInfo> trainer_metrics() {
   return {
-      {"loss", "", "loss", "the step's loss", true},
+      {"loss", "", "loss",
+       "the step's loss; in SFT the mean negative log-likelihood per supervised token, in nats",
+       "SFT: falls; RL: near 0, not a measure of progress", true},
       {"loss/*", "", "terms of the loss", "a term of the loss, with its coefficient"},
-      {"grad_norm", "", "gradient norm", "global L2 norm before clipping", true, "grad norm"},
-      {"learning_rate", "", "learning rate", "learning rate of the step", true, "lr"},
-      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows per second", true,
+      {"grad_norm", "", "gradient norm", "global L2 norm before clipping",
+       "steady; spikes above 10x its usual value are a warning", true, "grad norm"},
+      {"learning_rate", "", "learning rate", "learning rate of the step", "", true, "lr"},
+      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows per second", "", true,
        "tok/s"},
       {"step_seconds", "s", "time", "wall time of the step"},
-      {"peak_memory_bytes", "bytes", "memory", "peak resident memory of the process so far"},
+      {"peak_memory_bytes", "bytes", "memory",
+       "peak resident memory of the process so far, the largest of all ranks'",
+       "below the machine's memory"},
+      {"tokens", "tokens", "tokens", "tokens of the step's rows, each in full"},
+      {"tokens_computed", "tokens", "tokens_computed",
+       "tokens that went through the model, shared prefixes once"},
+      {"supervised_tokens", "tokens", "supervised_tokens", "tokens that the loss counts",
+       "above 0"},
+      {"padding_tokens", "tokens", "padding_tokens", "always 0", "0"},
   };
 }
 

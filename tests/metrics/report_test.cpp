@@ -59,7 +59,7 @@ Report sample_report() {
   report.tables = {{"Samples",
                     {"prompt", "completion", "reward"},
                     {{"2 + 2 =", "4, of course.\nAlways.", "1"}, {"3 x 7 =", "22", "0"}}}};
-  report.metrics = {{"loss", "", "Loss", "what is minimized", true},
+  report.metrics = {{"loss", "", "Loss", "what is minimized", "", true},
                     {"grad_norm", "", "Gradient norm", "before clipping"},
                     {"learning_rate", "", "Learning rate", "of the step"},
                     {"tokens", "tokens", "", "of the step"},
@@ -92,7 +92,7 @@ TEST_CASE("the page holds the run's figures, curves, tables and config") {
 
 TEST_CASE("the figures are those of the step whose weights the run kept") {
   Report report{"sft of tiny"};
-  report.metrics = {{"loss", "", "loss", "what is minimized", true}};
+  report.metrics = {{"loss", "", "loss", "what is minimized", "", true}};
   for (const auto& [step, loss, evaluated] :
        std::vector<std::tuple<int64_t, double, double>>{{1, 3, 2}, {2, 2, 1.5}, {3, 1, 1.75}}) {
     report.rows.emplace_back(step);
@@ -200,7 +200,7 @@ TEST_CASE("flat, tiny and huge curves have finite coordinates") {
 
 TEST_CASE("metrics are drawn where they are declared, others on charts of their own") {
   Report report;
-  report.metrics = {{"margin", "", "Margin", "", true},
+  report.metrics = {{"margin", "", "Margin", "", "", true},
                     {"wait_seconds", "s", "Seconds", ""},
                     {"rewards/*", "", "Rewards", ""},
                     {"work_seconds", "s", "Seconds", ""},

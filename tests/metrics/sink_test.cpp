@@ -39,14 +39,14 @@ class Directory {
 };
 
 const std::vector<MetricInfo> kMetrics = {
-    {"loss", "", "Loss", "what is minimized", true},
-    {"reward_mean", "", "Reward", "mean of a rollout batch", true, "reward"},
-    {"rewards/*", "", "Rewards", "of each reward", true},
-    {"grad_norm", "", "Gradient norm", "before clipping", true, "grad"},
-    {"learning_rate", "", "Learning rate", "of the step", true, "lr"},
-    {"tokens_per_second", "tokens/s", "Speed", "of the step", true},
-    {"rollout_seconds", "s", "Seconds", "sampling", true, "rollout"},
-    {"train_seconds", "s", "Seconds", "updating", true, "train"},
+    {"loss", "", "Loss", "what is minimized", "", true},
+    {"reward_mean", "", "Reward", "mean of a rollout batch", "", true, "reward"},
+    {"rewards/*", "", "Rewards", "of each reward", "", true},
+    {"grad_norm", "", "Gradient norm", "before clipping", "", true, "grad"},
+    {"learning_rate", "", "Learning rate", "of the step", "", true, "lr"},
+    {"tokens_per_second", "tokens/s", "Speed", "of the step", "", true},
+    {"rollout_seconds", "s", "Seconds", "sampling", "", true, "rollout"},
+    {"train_seconds", "s", "Seconds", "updating", "", true, "train"},
     {"entropy", "", "Entropy", "nats a token"},
 };
 
@@ -184,11 +184,12 @@ TEST_CASE("piped, short steps are printed now and then, the first and the last a
 
 TEST_CASE("the console shows what is declared, in that order") {
   std::ostringstream out;
-  const auto sink = sinks().find("console")({.console = &out,
-                                             .metrics = {{"b", "tokens", "", "", true, "length"},
-                                                         {"quiet", "", "", ""},
-                                                         {"rewards/*", "", "", "", true},
-                                                         {"a", "", "", "", true}}});
+  const auto sink =
+      sinks().find("console")({.console = &out,
+                               .metrics = {{"b", "tokens", "", "", "", true, "length"},
+                                           {"quiet", "", "", ""},
+                                           {"rewards/*", "", "", "", "", true},
+                                           {"a", "", "", "", "", true}}});
   MetricsRow row(1);
   for (const char* name : {"a", "quiet", "rewards/x", "rewards/y", "unknown"}) row.set(name, 0.25);
   row.set("b", 7);

@@ -134,8 +134,9 @@ std::unique_ptr<Sink> make_csv_sink(const SinkOptions& options) {
   return std::make_unique<CsvSink>(options);
 }
 
-const Registered<MakeSink> kCsvSink(&sinks,
-                                    {"csv", &make_csv_sink, "OUTPUT_DIR/metrics.csv and eval.csv"});
+const Registered<MakeSink> kCsvSink(
+    &sinks, {"csv", &make_csv_sink,
+             "OUTPUT_DIR/metrics.csv, and eval.csv with the columns of evaluations"});
 
 }  // namespace
 }  // namespace temper

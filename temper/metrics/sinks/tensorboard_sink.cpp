@@ -127,8 +127,9 @@ std::unique_ptr<Sink> make_tensorboard_sink(const SinkOptions& options) {
   return std::make_unique<TensorboardSink>(options);
 }
 
-const Registered<MakeSink> kTensorboardSink(&sinks, {"tensorboard", &make_tensorboard_sink,
-                                                     "OUTPUT_DIR/tensorboard/, event files"});
+const Registered<MakeSink> kTensorboardSink(
+    &sinks, {"tensorboard", &make_tensorboard_sink,
+             "OUTPUT_DIR/tensorboard/, event files for `tensorboard --logdir`"});
 
 }  // namespace
 }  // namespace temper

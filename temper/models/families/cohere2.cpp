@@ -38,19 +38,21 @@ void add_cohere2_scale(const HfConfig& source, const DecoderConfig& c, GgufForm&
   form.set_real("logit_scale", c.logit_scale);
 }
 
-const RegisteredFamily kCohere2({.model_type = "cohere2",
-                                 .help = "Command R7B and A: attention beside the MLP, layer norms",
-                                 .config = &cohere2_config,
-                                 .causal_lm = "Cohere2ForCausalLM",
-                                 .sanitize = &unwrap_language_model,
-                                 .gguf = GgufArchitecture{.name = "cohere2",
-                                                          .interleaved = true,
-                                                          .own_head = false,
-                                                          .own_head_size = false,
-                                                          .windows = true,
-                                                          .window_period = 4,
-                                                          .window_rotates = true,
-                                                          .add = &add_cohere2_scale}});
+const RegisteredFamily kCohere2(
+    {.model_type = "cohere2",
+     .help = "Command R7B and A: attention beside the MLP, layer norms, layers without positions",
+     .paper = "arXiv 2504.00698",
+     .config = &cohere2_config,
+     .causal_lm = "Cohere2ForCausalLM",
+     .sanitize = &unwrap_language_model,
+     .gguf = GgufArchitecture{.name = "cohere2",
+                              .interleaved = true,
+                              .own_head = false,
+                              .own_head_size = false,
+                              .windows = true,
+                              .window_period = 4,
+                              .window_rotates = true,
+                              .add = &add_cohere2_scale}});
 
 }  // namespace
 }  // namespace temper::models

@@ -165,7 +165,9 @@ void add_latent_gguf(const HfConfig& source, const DecoderConfig& c, GgufForm& f
 
 const RegisteredFamily kDeepseekV3(
     {.model_type = "deepseek_v3",
-     .help = "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention",
+     .help =
+         "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention, experts in groups; reads FP8",
+     .paper = "arXiv 2412.19437",
      .config = &deepseek_v3_config,
      .causal_lm = "DeepseekV3ForCausalLM",
      .sequence_classification = "DeepseekV3ForSequenceClassification",

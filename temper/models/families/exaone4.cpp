@@ -29,7 +29,8 @@ DecoderConfig exaone4_config(const HfConfig& config) {
 }
 
 const RegisteredFamily kExaone4({.model_type = "exaone4",
-                                 .help = "EXAONE 4: post norms, layers without positions",
+                                 .help = "EXAONE 4: post norms, windows, layers without positions",
+                                 .paper = "arXiv 2507.11407",
                                  .config = &exaone4_config,
                                  .causal_lm = "Exaone4ForCausalLM",
                                  .sequence_classification = "Exaone4ForSequenceClassification",

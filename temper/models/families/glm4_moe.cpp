@@ -36,18 +36,19 @@ void read_glm4_moe(TensorMap& tensors, const HfConfig& config) {
 }
 void write_glm4_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
-const RegisteredFamily kGlm4Moe({.model_type = "glm4_moe",
-                                 .help = "GLM-4.5's mixtures of experts",
-                                 .config = &glm4_moe_config,
-                                 .causal_lm = "Glm4MoeForCausalLM",
-                                 .sanitize = &read_glm4_moe,
-                                 .restore = &write_glm4_moe,
-                                 .gguf = GgufArchitecture{
-                                     .name = "glm4moe",
-                                     .post_norm = true,
-                                     .weights = GgufArchitecture::Weights::kByKey,
-                                     .sigmoids = true,
-                                     .dense_first = true}});
+const RegisteredFamily kGlm4Moe(
+    {.model_type = "glm4_moe",
+     .help = "GLM-4.5: a sigmoid router with a bias, shared experts, dense first layers",
+     .paper = "arXiv 2508.06471",
+     .config = &glm4_moe_config,
+     .causal_lm = "Glm4MoeForCausalLM",
+     .sanitize = &read_glm4_moe,
+     .restore = &write_glm4_moe,
+     .gguf = GgufArchitecture{.name = "glm4moe",
+                              .post_norm = true,
+                              .weights = GgufArchitecture::Weights::kByKey,
+                              .sigmoids = true,
+                              .dense_first = true}});
 
 }  // namespace
 }  // namespace temper::models

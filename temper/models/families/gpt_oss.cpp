@@ -122,22 +122,24 @@ void refuse_other_units(const HfConfig& source, const DecoderConfig& c, GgufForm
   if (!c.attention.o_bias) form.refuse(source, "attention_bias", "no bias of attention's output");
 }
 
-const RegisteredFamily kGptOss({.model_type = "gpt_oss",
-                                .help = "gpt-oss: attention sinks, windows, limited experts",
-                                .config = &gpt_oss_config,
-                                .causal_lm = "GptOssForCausalLM",
-                                .sequence_classification = "GptOssForSequenceClassification",
-                                .sanitize = &read_gpt_oss,
-                                .restore = &write_gpt_oss,
-                                .checkpoint_format = "mxfp4",
-                                .gguf = GgufArchitecture{.name = "gpt-oss",
-                                                         .output_bias = true,
-                                                         .needs_head = true,
-                                                         .post_norm = true,
-                                                         .windows = true,
-                                                         .window_period = 2,
-                                                         .names = kGptOssGgufNames,
-                                                         .add = &refuse_other_units}});
+const RegisteredFamily kGptOss(
+    {.model_type = "gpt_oss",
+     .help = "gpt-oss: attention sinks, windows, experts with biases and limits; reads MXFP4",
+     .paper = "arXiv 2508.10925",
+     .config = &gpt_oss_config,
+     .causal_lm = "GptOssForCausalLM",
+     .sequence_classification = "GptOssForSequenceClassification",
+     .sanitize = &read_gpt_oss,
+     .restore = &write_gpt_oss,
+     .checkpoint_format = "mxfp4",
+     .gguf = GgufArchitecture{.name = "gpt-oss",
+                              .output_bias = true,
+                              .needs_head = true,
+                              .post_norm = true,
+                              .windows = true,
+                              .window_period = 2,
+                              .names = kGptOssGgufNames,
+                              .add = &refuse_other_units}});
 
 }  // namespace
 }  // namespace temper::models

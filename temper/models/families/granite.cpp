@@ -48,6 +48,7 @@ DecoderConfig granite_config(const HfConfig& config) {
 const RegisteredFamily kGranite(
     {.model_type = "granite",
      .help = "Granite 3: factors of embeddings, residuals, scores and logits",
+     .paper = "arXiv 2203.03466",
      .config = &granite_config,
      .causal_lm = "GraniteForCausalLM",
      .sanitize = &unwrap_language_model,

@@ -40,19 +40,21 @@ void write_granitemoe(NamedTensors& tensors) {
 
 constexpr GgufName kGraniteMoeGgufNames[] = {{"block_sparse_moe.router", "ffn_gate_inp"}};
 
-const RegisteredFamily kGraniteMoe({.model_type = "granitemoe",
-                                    .help = "Granite 3's mixtures of experts",
-                                    .config = &granitemoe_config,
-                                    .causal_lm = "GraniteMoeForCausalLM",
-                                    .sanitize = &read_granitemoe,
-                                    .restore = &write_granitemoe,
-                                    .gguf = GgufArchitecture{.name = "granitemoe",
-                                                             .interleaved = true,
-                                                             .rope_factors = true,
-                                                             .output_bias = true,
-                                                             .scale_key = true,
-                                                             .names = kGraniteMoeGgufNames,
-                                                             .add = &add_granite_factors}});
+const RegisteredFamily kGraniteMoe(
+    {.model_type = "granitemoe",
+     .help = "Granite 3's mixtures of experts: Granite's factors, a softmax over the chosen",
+     .paper = "arXiv 2408.13359",
+     .config = &granitemoe_config,
+     .causal_lm = "GraniteMoeForCausalLM",
+     .sanitize = &read_granitemoe,
+     .restore = &write_granitemoe,
+     .gguf = GgufArchitecture{.name = "granitemoe",
+                              .interleaved = true,
+                              .rope_factors = true,
+                              .output_bias = true,
+                              .scale_key = true,
+                              .names = kGraniteMoeGgufNames,
+                              .add = &add_granite_factors}});
 
 }  // namespace
 }  // namespace temper::models

@@ -91,14 +91,16 @@ void add_convolutions(const HfConfig& source, const DecoderConfig& c, GgufForm& 
   form.set("attention.head_count_kv", GgufArray(std::move(heads)));
 }
 
-const RegisteredFamily kLfm2({.model_type = "lfm2",
-                              .help = "LFM2: short convolutions and attention",
-                              .config = &lfm2_config,
-                              .causal_lm = "Lfm2ForCausalLM",
-                              .gguf = GgufArchitecture{.name = "lfm2",
-                                                       .own_head_size = false,
-                                                       .names = kLfm2GgufNames,
-                                                       .add = &add_convolutions}});
+const RegisteredFamily kLfm2(
+    {.model_type = "lfm2",
+     .help = "LFM2: short convolutions in most layers, attention in the others",
+     .paper = "arXiv 2511.23404",
+     .config = &lfm2_config,
+     .causal_lm = "Lfm2ForCausalLM",
+     .gguf = GgufArchitecture{.name = "lfm2",
+                              .own_head_size = false,
+                              .names = kLfm2GgufNames,
+                              .add = &add_convolutions}});
 
 }  // namespace
 }  // namespace temper::models

@@ -20,7 +20,8 @@ DecoderConfig llama_config(const HfConfig& config) {
 
 const RegisteredFamily kLlama(
     {.model_type = "llama",
-     .help = "Llama 2 and 3.x, with llama3, linear, yarn or dynamic rope scaling",
+     .help = "Llama 2 and 3.x: rope scaling llama3, linear, yarn or dynamic",
+     .paper = "arXiv 2302.13971, arXiv 2407.21783",
      .config = &llama_config,
      .causal_lm = "LlamaForCausalLM",
      .sequence_classification = "LlamaForSequenceClassification",

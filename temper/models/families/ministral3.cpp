@@ -56,7 +56,7 @@ void add_temperature(const HfConfig&, const DecoderConfig& c, GgufForm& form) {
 
 const RegisteredFamily kMinistral3(
     {.model_type = "ministral3",
-     .help = "Ministral 3, and the language model of a `mistral3`: queries grow with the position",
+     .help = "Ministral 3, also of a `mistral3`: queries grow with the position",
      .config = &ministral3_config,
      .causal_lm = "Ministral3ForCausalLM",
      .sequence_classification = "Ministral3ForSequenceClassification",

@@ -25,14 +25,15 @@ DecoderConfig mistral_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kMistral({.model_type = "mistral",
-                                 .help = "Mistral 7B, Nemo and Small",
-                                 .config = &mistral_config,
-                                 .causal_lm = "MistralForCausalLM",
-                                 .sequence_classification = "MistralForSequenceClassification",
-                                 .sanitize = &unwrap_language_model,
-                                 .gguf = GgufArchitecture{
-                                     .name = "llama", .interleaved = true, .rope_factors = true}});
+const RegisteredFamily kMistral(
+    {.model_type = "mistral",
+     .help = "Mistral 7B, Nemo and Small, also of a `mistral3`: windows in the first version",
+     .paper = "arXiv 2310.06825",
+     .config = &mistral_config,
+     .causal_lm = "MistralForCausalLM",
+     .sequence_classification = "MistralForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .gguf = GgufArchitecture{.name = "llama", .interleaved = true, .rope_factors = true}});
 
 }  // namespace
 }  // namespace temper::models

@@ -42,6 +42,7 @@ void write_mixtral(NamedTensors& tensors) {
 
 const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .help = "Mixtral: two of eight experts",
+                                 .paper = "arXiv 2401.04088",
                                  .config = &mixtral_config,
                                  .causal_lm = "MixtralForCausalLM",
                                  .sequence_classification = "MixtralForSequenceClassification",

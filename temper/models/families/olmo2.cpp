@@ -30,7 +30,8 @@ DecoderConfig olmo2_config(const HfConfig& config) {
 
 const RegisteredFamily kOlmo2(
     {.model_type = "olmo2",
-     .help = "OLMo 2: norms after attention and MLP alone",
+     .help = "OLMo 2: norms after attention and MLP alone, and over all q and k",
+     .paper = "arXiv 2501.00656",
      .config = &olmo2_config,
      .causal_lm = "Olmo2ForCausalLM",
      .sequence_classification = "Olmo2ForSequenceClassification",

@@ -29,18 +29,19 @@ DecoderConfig olmoe_config(const HfConfig& config) {
 void read_olmoe(TensorMap& tensors, const HfConfig&) { read_experts(tensors, {}); }
 void write_olmoe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
-const RegisteredFamily kOlmoe(
-    {.model_type = "olmoe",
-     .help = "OLMoE: eight of 64 experts, norms over all queries and keys",
-     .config = &olmoe_config,
-     .causal_lm = "OlmoeForCausalLM",
-     .sanitize = &read_olmoe,
-     .restore = &write_olmoe,
-     .gguf = GgufArchitecture{.name = "olmoe",
-                              .needs_head = true,
-                              .own_head_size = false,
-                              .fewer_kv_heads = false,
-                              .weights = GgufArchitecture::Weights::kPlain}});
+const RegisteredFamily kOlmoe({.model_type = "olmoe",
+                               .help = "OLMoE: eight of 64 experts, norms over all q and k",
+                               .paper = "arXiv 2409.02060",
+                               .config = &olmoe_config,
+                               .causal_lm = "OlmoeForCausalLM",
+                               .sanitize = &read_olmoe,
+                               .restore = &write_olmoe,
+                               .gguf = GgufArchitecture{
+                                   .name = "olmoe",
+                                   .needs_head = true,
+                                   .own_head_size = false,
+                                   .fewer_kv_heads = false,
+                                   .weights = GgufArchitecture::Weights::kPlain}});
 
 }  // namespace
 }  // namespace temper::models

@@ -30,6 +30,7 @@ DecoderConfig phi3_config(const HfConfig& config) {
 
 const RegisteredFamily kPhi3({.model_type = "phi3",
                               .help = "Phi-3 and Phi-4: joined projections, longrope",
+                              .paper = "arXiv 2404.14219",
                               .config = &phi3_config,
                               .causal_lm = "Phi3ForCausalLM",
                               .sequence_classification = "Phi3ForSequenceClassification",

@@ -24,7 +24,7 @@ DecoderConfig seed_oss_config(const HfConfig& config) {
 }
 
 const RegisteredFamily kSeedOss({.model_type = "seed_oss",
-                                 .help = "Seed-OSS: biases on q, k and v",
+                                 .help = "Seed-OSS: biases on q, k and v, a head size of its own",
                                  .config = &seed_oss_config,
                                  .causal_lm = "SeedOssForCausalLM",
                                  .sequence_classification = "SeedOssForSequenceClassification",

@@ -43,6 +43,7 @@ DecoderConfig smollm3_config(const HfConfig& config) {
 const RegisteredFamily kSmolLm3(
     {.model_type = "smollm3",
      .help = "SmolLM3: every fourth layer without positions",
+     .paper = "arXiv 2501.18795",
      .config = &smollm3_config,
      .causal_lm = "SmolLM3ForCausalLM",
      .sequence_classification = "SmolLM3ForSequenceClassification",

@@ -1,6 +1,6 @@
 // A policy-gradient algorithm: which groups it learns from, how it assigns advantages to tokens,
 // and the loss of an update. Each is a class in its own file, with its own config keys and its
-// paper's defaults, and one line in the table in algorithm.cpp; programs that link Temper add
+// paper's defaults, which it registers at its end (algorithms()); programs that link Temper add
 // theirs to the same table. The loop never asks which algorithm runs.
 #pragma once
 

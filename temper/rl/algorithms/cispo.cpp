@@ -32,8 +32,9 @@ class Cispo final : public GroupAlgorithm {
 };
 
 const Registered<MakeAlgorithm> kCispo(
-    &algorithms, {"cispo", &make_algorithm<Cispo>,
-                  "REINFORCE with clipped importance weights, token-mean loss (arXiv 2506.13585)"});
+    &algorithms,
+    {"cispo", &make_algorithm<Cispo>, "REINFORCE with clipped importance weights, token-mean loss",
+     "MiniMax, arXiv 2506.13585, equations 4 and 5; the bound of Khatri et al., arXiv 2510.13786"});
 
 }  // namespace
 }  // namespace temper::rl

@@ -33,9 +33,9 @@ class Dapo final : public GroupAlgorithm {
 };
 
 const Registered<MakeAlgorithm> kDapo(
-    &algorithms,
-    {"dapo", &make_algorithm<Dapo>,
-     "clip-higher, token-mean loss, dynamic sampling, overlong shaping (arXiv 2503.14476)"});
+    &algorithms, {"dapo", &make_algorithm<Dapo>,
+                  "clip-higher, token-mean loss, dynamic sampling, overlong shaping",
+                  "Yu et al., arXiv 2503.14476, equations 8 to 13"});
 
 }  // namespace
 }  // namespace temper::rl

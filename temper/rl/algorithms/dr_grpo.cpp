@@ -17,9 +17,10 @@ class DrGrpo final : public GroupAlgorithm {
   }
 };
 
-const Registered<MakeAlgorithm> kDrGrpo(
-    &algorithms, {"dr_grpo", &make_algorithm<DrGrpo>,
-                  "GRPO without its biases of length and difficulty (arXiv 2503.20783)"});
+const Registered<MakeAlgorithm> kDrGrpo(&algorithms,
+                                        {"dr_grpo", &make_algorithm<DrGrpo>,
+                                         "GRPO without its biases of length and difficulty",
+                                         "Liu et al., arXiv 2503.20783, section 3.2"});
 
 }  // namespace
 }  // namespace temper::rl

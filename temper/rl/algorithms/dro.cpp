@@ -33,8 +33,10 @@ class Dro final : public GroupAlgorithm {
 };
 
 const Registered<MakeAlgorithm> kDro(
-    &algorithms, {"dro", &make_algorithm<Dro>,
-                  "policy gradient with a quadratic penalty of the log-ratio (arXiv 2405.19107)"});
+    &algorithms,
+    {"dro", &make_algorithm<Dro>,
+     "policy gradient with a quadratic penalty of the log-ratio to the policy at the batch's start",
+     "Richemond et al., arXiv 2405.19107, section 3"});
 
 }  // namespace
 }  // namespace temper::rl

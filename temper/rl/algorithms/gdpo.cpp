@@ -13,9 +13,10 @@ class Gdpo final : public GroupAlgorithm {
   Gdpo() { keys.reward_aggregation = RewardAggregation::kNormalizeThenSum; }
 };
 
-const Registered<MakeAlgorithm> kGdpo(
-    &algorithms, {"gdpo", &make_algorithm<Gdpo>,
-                  "GRPO with every reward normalized by itself, then summed (arXiv 2601.05242)"});
+const Registered<MakeAlgorithm> kGdpo(&algorithms,
+                                      {"gdpo", &make_algorithm<Gdpo>,
+                                       "GRPO with every reward normalized by itself, then summed",
+                                       "Liu et al., arXiv 2601.05242, equations 4 to 6"});
 
 }  // namespace
 }  // namespace temper::rl

@@ -14,8 +14,9 @@ class Grpo final : public GroupAlgorithm {
 };
 
 const Registered<MakeAlgorithm> kGrpo(
-    &algorithms, {"grpo", &make_algorithm<Grpo>,
-                  "group-relative advantages, KL to the reference (arXiv 2402.03300)"});
+    &algorithms,
+    {"grpo", &make_algorithm<Grpo>, "group-relative advantages, KL to the reference",
+     "Shao et al. (DeepSeekMath), arXiv 2402.03300, section 4.1.2, equations 3 and 4"});
 
 }  // namespace
 }  // namespace temper::rl

@@ -20,8 +20,9 @@ class Gspo final : public GroupAlgorithm {
 };
 
 const Registered<MakeAlgorithm> kGspo(
-    &algorithms, {"gspo", &make_algorithm<Gspo>,
-                  "importance ratio and clipping of whole completions (arXiv 2507.18071)"});
+    &algorithms,
+    {"gspo", &make_algorithm<Gspo>, "importance ratio and clipping of whole completions",
+     "Zheng et al., arXiv 2507.18071, equations 5 to 7, 13 and 14"});
 
 }  // namespace
 }  // namespace temper::rl

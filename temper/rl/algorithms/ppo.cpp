@@ -89,8 +89,9 @@ namespace {
 
 const Registered<MakeAlgorithm> kPpo(
     &algorithms,
-    {"ppo", &make_algorithm<Ppo>,
-     "clipped surrogate with a critic and GAE (arXiv 1707.06347); temper ppo trains it"});
+    {"ppo", &make_algorithm<Ppo>, "clipped surrogate with a critic and GAE; temper ppo trains it",
+     "Schulman et al., arXiv 1707.06347, equations 7 and 9; values are clipped as in its authors' "
+     "program"});
 
 }  // namespace
 }  // namespace temper::rl

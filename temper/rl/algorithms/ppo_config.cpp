@@ -32,14 +32,17 @@ void Ppo::fields(Fields& f) {
 }
 
 std::vector<MetricInfo> Ppo::metrics() const {
-  return {{"value_loss", "", "value loss", "the critic's loss", true, "value loss"},
-          {"critic_grad_norm", "", "gradient norm", "of the critic, before clipping"},
-          {"critic_learning_rate", "", "learning rate", "the rate of the critic's update"},
-          {"value_clip_fraction", "", "clipping",
-           "share of tokens whose value loss is the clipped one"},
-          {"returns_mean", "", "returns", "mean return, the critic's target"},
-          {"explained_variance", "", "explained variance",
-           "1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 a constant"}};
+  return {
+      {"value_loss", "", "value loss", "the critic's loss: clipped squared error", "falls", true,
+       "value loss"},
+      {"critic_grad_norm", "", "gradient norm", "of the critic, before clipping"},
+      {"critic_learning_rate", "", "learning rate", "the rate of the critic's update"},
+      {"value_clip_fraction", "", "clipping", "share of tokens whose value loss is the clipped one",
+       "below 0.2"},
+      {"returns_mean", "", "returns", "mean return, the critic's target", "rises with reward_mean"},
+      {"explained_variance", "", "explained variance",
+       "1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 a constant",
+       "above 0, rising towards 1; below 0 the critic harms"}};
 }
 
 PpoConfig::PpoConfig() {

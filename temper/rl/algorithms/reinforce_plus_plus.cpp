@@ -66,7 +66,9 @@ class ReinforcePlusPlus final : public Algorithm {
 
 const Registered<MakeAlgorithm> kReinforcePlusPlus(
     &algorithms, {"reinforce_plus_plus", &make_algorithm<ReinforcePlusPlus>,
-                  "PPO without a critic, advantages normalized over the batch (arXiv 2501.03262)"});
+                  "PPO without a critic: the KL is part of the rewards, advantages are normalized "
+                  "over the batch",
+                  "Hu et al., arXiv 2501.03262, section 3"});
 
 }  // namespace
 }  // namespace temper::rl

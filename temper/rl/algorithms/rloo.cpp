@@ -26,9 +26,10 @@ class Rloo final : public GroupAlgorithm {
   }
 };
 
-const Registered<MakeAlgorithm> kRloo(
-    &algorithms,
-    {"rloo", &make_algorithm<Rloo>, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"});
+const Registered<MakeAlgorithm> kRloo(&algorithms,
+                                      {"rloo", &make_algorithm<Rloo>,
+                                       "REINFORCE with a leave-one-out baseline",
+                                       "Ahmadian et al., arXiv 2402.14740, equations 5 and 8"});
 
 }  // namespace
 }  // namespace temper::rl

@@ -144,7 +144,8 @@ class Adafactor : public UpdateRule {
 const Registered<OptimizerKind> kAdafactor(
     &optimizers, {"adafactor",
                   {.make = &make_rule<Adafactor>},
-                  "second moments by row and column: hardly any state; no first moment"});
+                  "second moments by row and column: hardly any state; no first moment",
+                  "Shazeer and Stern, arXiv 1804.04235, algorithms 4 and 5"});
 
 }  // namespace
 }  // namespace temper::train

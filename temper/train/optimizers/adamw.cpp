@@ -32,7 +32,8 @@ class AdamW : public UpdateRule {
 const Registered<OptimizerKind> kAdamW(
     &optimizers, {"adamw",
                   {.make = &make_rule<AdamW>, .betas = {{0.9, 0.999}}, .eps = 1e-8},
-                  "Adam with decoupled weight decay"});
+                  "Adam with decoupled weight decay",
+                  "Loshchilov and Hutter, arXiv 1711.05101, algorithm 2"});
 
 }  // namespace
 }  // namespace temper::train

@@ -207,7 +207,8 @@ const Registered<OptimizerKind> kAdamW8bit(
     &optimizers,
     {"adamw8bit",
      {.make = &make_rule<AdamW8bit>, .betas = {{0.9, 0.999}}, .eps = 1e-8},
-     "AdamW whose moments are kept in 8 bits, in blocks of 256: a quarter of its state"});
+     "AdamW whose moments are kept in 8 bits, in blocks of 256: a quarter of its state",
+     "Dettmers et al., arXiv 2110.02861; the map of Dettmers, arXiv 1511.04561"});
 
 }  // namespace
 }  // namespace temper::train

@@ -51,7 +51,8 @@ const Registered<OptimizerKind> kLion(
     &optimizers,
     {"lion",
      {.make = &make_rule<Lion>, .betas = {{0.9, 0.99}}},
-     "the sign of a moving average; half of AdamW's state, a third to a tenth of its rate"});
+     "the sign of a moving average; half of AdamW's state, a third to a tenth of its rate",
+     "Chen et al., arXiv 2302.06675, algorithm 2"});
 
 }  // namespace
 }  // namespace temper::train

@@ -160,7 +160,8 @@ const Registered<OptimizerKind> kMuon(
       .eps = 1e-8,
       .momentum = 0.95,
       .own_keys = []() -> std::unique_ptr<OptimizerKeys> { return std::make_unique<MuonKeys>(); }},
-     "orthogonalized momentum on hidden matrices, AdamW on embeddings, head, norms and biases"});
+     "orthogonalized momentum on hidden matrices, AdamW on embeddings, head, norms and biases",
+     "Jordan et al., kellerjordan.github.io/posts/muon; rates of Liu et al., arXiv 2502.16982"});
 
 }  // namespace
 }  // namespace temper::train

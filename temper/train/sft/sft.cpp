@@ -90,7 +90,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
   return loss;
 }
 
-std::vector<MetricInfo> SftTask::metrics() const {
+std::vector<MetricInfo> SftTask::metrics() const { return sft_metrics(); }
+
+std::vector<MetricInfo> sft_metrics() {
   return {group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
 }
 

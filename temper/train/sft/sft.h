@@ -18,6 +18,9 @@ struct SftConfig : RunConfig {};
 // How rows are read for this policy.
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
 
+// The declarations of the metrics of supervised fine-tuning beside trainer_metrics().
+std::vector<MetricInfo> sft_metrics();
+
 // Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
  public:

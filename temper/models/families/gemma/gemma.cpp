@@ -37,6 +37,7 @@ DecoderConfig gemma_config(const HfConfig& config) {
 const RegisteredFamily kGemma(
     {.model_type = "gemma",
      .help = "Gemma: norms that multiply by 1 + weight, scaled embeddings",
+     .paper = "arXiv 2403.08295",
      .config = &gemma_config,
      .causal_lm = "GemmaForCausalLM",
      .sequence_classification = "GemmaForSequenceClassification",

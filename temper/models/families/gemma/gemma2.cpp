@@ -36,6 +36,7 @@ DecoderConfig gemma2_config(const HfConfig& config) {
 const RegisteredFamily kGemma2(
     {.model_type = "gemma2",
      .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
+     .paper = "arXiv 2408.00118",
      .config = &gemma2_config,
      .causal_lm = "Gemma2ForCausalLM",
      .sequence_classification = "Gemma2ForSequenceClassification",

@@ -38,7 +38,8 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
 
 const RegisteredFamily kGemma3(
     {.model_type = "gemma3_text",
-     .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
+     .help = "Gemma 3, also of a `gemma3`: five local layers to one global, two rotary bases",
+     .paper = "arXiv 2503.19786",
      .config = &gemma3_text_config,
      .causal_lm = "Gemma3ForCausalLM",
      .sequence_classification = "Gemma3TextForSequenceClassification",

@@ -317,15 +317,15 @@ std::unique_ptr<Backbone> make_gemma4(const DecoderConfig& c) {
   return std::make_unique<Gemma4Decoder>(c);
 }
 
-const RegisteredFamily kGemma4(
-    {.model_type = "gemma4_text",
-     .help = "Gemma 4's language model: shared keys, an embedding for each layer, experts",
-     .config = &gemma4_text_config,
-     .make = &make_gemma4,
-     .causal_lm = "Gemma4ForCausalLM",
-     .sanitize = &read_gemma4,
-     .restore = &write_gemma4,
-     .gguf = gemma4_gguf()});
+const RegisteredFamily kGemma4({.model_type = "gemma4_text",
+                                .help = "Gemma 4, also of a `gemma4`: shared keys and values, an "
+                                        "embedding for each layer, experts",
+                                .config = &gemma4_text_config,
+                                .make = &make_gemma4,
+                                .causal_lm = "Gemma4ForCausalLM",
+                                .sanitize = &read_gemma4,
+                                .restore = &write_gemma4,
+                                .gguf = gemma4_gguf()});
 
 }  // namespace
 }  // namespace temper::models

@@ -33,6 +33,7 @@ DecoderConfig qwen2_config(const HfConfig& config) {
 
 const RegisteredFamily kQwen2({.model_type = "qwen2",
                                .help = "Qwen2 and Qwen2.5: biases on q, k and v",
+                               .paper = "arXiv 2407.10671",
                                .config = &qwen2_config,
                                .causal_lm = "Qwen2ForCausalLM",
                                .sequence_classification = "Qwen2ForSequenceClassification",

@@ -23,6 +23,7 @@ DecoderConfig qwen3_config(const HfConfig& config) {
 
 const RegisteredFamily kQwen3({.model_type = "qwen3",
                                .help = "Qwen3: norms on q and k",
+                               .paper = "arXiv 2505.09388",
                                .config = &qwen3_config,
                                .causal_lm = "Qwen3ForCausalLM",
                                .sequence_classification = "Qwen3ForSequenceClassification",

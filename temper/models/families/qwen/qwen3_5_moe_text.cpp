@@ -21,14 +21,15 @@ DecoderConfig qwen3_5_moe_text_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kQwen35Moe({.model_type = "qwen3_5_moe_text",
-                                   .help = "Qwen 3.5's mixtures of experts: gated delta nets",
-                                   .config = &qwen3_5_moe_text_config,
-                                   .causal_lm = "Qwen3_5MoeForCausalLM",
-                                   .causal_lm_is_text_part = true,
-                                   .sanitize = &read_delta_net_experts,
-                                   .restore = &write_delta_net_experts,
-                                   .gguf = delta_net_gguf("qwen35moe", /*joined=*/false)});
+const RegisteredFamily kQwen35Moe(
+    {.model_type = "qwen3_5_moe_text",
+     .help = "Qwen 3.5's mixtures of experts, also of a `qwen3_5_moe`: gated delta nets",
+     .config = &qwen3_5_moe_text_config,
+     .causal_lm = "Qwen3_5MoeForCausalLM",
+     .causal_lm_is_text_part = true,
+     .sanitize = &read_delta_net_experts,
+     .restore = &write_delta_net_experts,
+     .gguf = delta_net_gguf("qwen35moe", /*joined=*/false)});
 
 }  // namespace
 }  // namespace temper::models

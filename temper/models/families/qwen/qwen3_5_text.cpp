@@ -22,14 +22,16 @@ DecoderConfig qwen3_5_text_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kQwen35({.model_type = "qwen3_5_text",
-                                .help = "Qwen 3.5's dense language models: gated delta nets",
-                                .config = &qwen3_5_text_config,
-                                .causal_lm = "Qwen3_5ForCausalLM",
-                                .sequence_classification = "Qwen3_5TextForSequenceClassification",
-                                .causal_lm_is_text_part = true,
-                                .sanitize = &unwrap_and_drop_drafts,
-                                .gguf = delta_net_gguf("qwen35", /*joined=*/false)});
+const RegisteredFamily kQwen35(
+    {.model_type = "qwen3_5_text",
+     .help =
+         "Qwen 3.5, also of a `qwen3_5`: gated delta nets, gated attention in every fourth layer",
+     .config = &qwen3_5_text_config,
+     .causal_lm = "Qwen3_5ForCausalLM",
+     .sequence_classification = "Qwen3_5TextForSequenceClassification",
+     .causal_lm_is_text_part = true,
+     .sanitize = &unwrap_and_drop_drafts,
+     .gguf = delta_net_gguf("qwen35", /*joined=*/false)});
 
 }  // namespace
 }  // namespace temper::models

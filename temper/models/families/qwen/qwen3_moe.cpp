@@ -33,14 +33,16 @@ void read_qwen3_moe(TensorMap& tensors, const HfConfig& config) {
 }
 void write_qwen3_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
-const RegisteredFamily kQwen3Moe({.model_type = "qwen3_moe",
-                                  .help = "Qwen3's mixtures of experts",
-                                  .config = &qwen3_moe_config,
-                                  .causal_lm = "Qwen3MoeForCausalLM",
-                                  .sequence_classification = "Qwen3MoeForSequenceClassification",
-                                  .sanitize = &read_qwen3_moe,
-                                  .restore = &write_qwen3_moe,
-                                  .gguf = GgufArchitecture{.name = "qwen3moe"}});
+const RegisteredFamily kQwen3Moe(
+    {.model_type = "qwen3_moe",
+     .help = "Qwen3's mixtures of experts: norms on q and k, a softmax router",
+     .paper = "arXiv 2505.09388",
+     .config = &qwen3_moe_config,
+     .causal_lm = "Qwen3MoeForCausalLM",
+     .sequence_classification = "Qwen3MoeForSequenceClassification",
+     .sanitize = &read_qwen3_moe,
+     .restore = &write_qwen3_moe,
+     .gguf = GgufArchitecture{.name = "qwen3moe"}});
 
 }  // namespace
 }  // namespace temper::models

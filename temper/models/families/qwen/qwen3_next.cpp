@@ -24,14 +24,15 @@ DecoderConfig qwen3_next_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kQwen3Next({.model_type = "qwen3_next",
-                                   .help = "Qwen3-Next: gated delta nets, mixtures of experts",
-                                   .config = &qwen3_next_config,
-                                   .causal_lm = "Qwen3NextForCausalLM",
-                                   .sequence_classification = "Qwen3NextForSequenceClassification",
-                                   .sanitize = &read_delta_net_experts,
-                                   .restore = &write_delta_net_experts,
-                                   .gguf = delta_net_gguf("qwen3next", /*joined=*/true)});
+const RegisteredFamily kQwen3Next(
+    {.model_type = "qwen3_next",
+     .help = "Qwen3-Next: gated delta nets with joined projections, experts beside an MLP",
+     .config = &qwen3_next_config,
+     .causal_lm = "Qwen3NextForCausalLM",
+     .sequence_classification = "Qwen3NextForSequenceClassification",
+     .sanitize = &read_delta_net_experts,
+     .restore = &write_delta_net_experts,
+     .gguf = delta_net_gguf("qwen3next", /*joined=*/true)});
 
 }  // namespace
 }  // namespace temper::models
