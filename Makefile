@@ -5,6 +5,7 @@
 # make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
 #              (make test-packages installs and runs both)
 # make format  formats the sources
+# make docs    writes the tables of docs/ that `temper list` prints
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 #
 # make CUDA=1  the same with a LibTorch that has CUDA (several GB into .deps/torch-cuda), in build-cuda/; needs no CUDA
@@ -19,7 +20,7 @@ JOBS ?= $(shell nproc)
 # Many tests wait for processes that they started.
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: all demo test install wheel tarball test-packages format bench bench-setup setup clean
+.PHONY: all demo test install wheel tarball test-packages format docs bench bench-setup setup clean
 all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --target temper_main temper_plugins -j $(JOBS)
 
@@ -45,6 +46,9 @@ install: all
 
 format:
 	@tools/format.sh
+
+docs: all
+	@tools/update_docs.py $(BUILD)/temper
 
 bench: all
 	@for part in sft preference distill storage generate speculative serve grpo; do echo "== $$part"; python3 bench/$$part.py; done

@@ -39,8 +39,8 @@ std::vector<std::string> built_in(std::vector<std::string> names) {
 }  // namespace
 
 TEST_CASE("every name that can be chosen is in its page") {
-  check_page("docs/limitations.md", models::families().names());
-  check_page("docs/limitations.md", train::optimizers().names());
+  check_page("docs/models.md", models::families().names());
+  check_page("docs/models.md", train::optimizers().names());
   check_page("docs/scaling.md", generate::remote::server_kinds().names());
   check_page("docs/metrics.md", sinks().names());
   check_page("docs/preferences.md", preference::losses().names());

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Every command of README.md and docs/: its verb, flags, config keys and files exist, and what trains, samples or scores
-# on the demo's files runs, cut short. Links, and pages that the program names, exist; every page is in the map of pages.
-# $1: the program.
+# The tables of docs/ are those of the program. Every command of README.md and docs/: its verb, flags, config keys and
+# files exist, and what trains, samples or scores on the demo's files runs, cut short. Links, and pages that the program
+# names, exist; every page is in the map of pages. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 "$temper" demo --output demo --sft-steps 120 --rl-steps 2 > demo.log 2>&1 || fail "demo: $(tail -1 demo.log)"
+python3 "$TEMPER_SOURCE_DIR/tools/update_docs.py" "$temper" --check || bad=1
 ln -s "$TEMPER_SOURCE_DIR/configs" configs
 ln -s "$TEMPER_SOURCE_DIR/examples" examples
 python3 - "$temper" "$TEMPER_SOURCE_DIR" <<'P' || bad=1
@@ -55,6 +56,17 @@ for file in (source / "temper").rglob("*.*"):
 for page in (source / "docs").glob("*.md"):
     if page.name != "README.md" and f"({page.name})" not in (source / "docs/README.md").read_text():
         problems.append(f"docs/README.md: does not list {page.name}")
+
+# Papers that sources cite are in the tables of papers and models; sources that pages name exist.
+papers = (source / "docs/papers.md").read_text() + (source / "docs/models.md").read_text()
+for file in [*(source / "temper").rglob("*.cpp"), *(source / "temper").rglob("*.h")]:
+    for paper in re.findall(r"arXiv (\d{4}\.\d{4,5})", file.read_text()):
+        if paper not in papers:
+            problems.append(f"{file.relative_to(source)}: arXiv {paper} is in no registry, and not in temper/cli/list/papers.cpp")
+for page in (source / "docs").glob("*.md"):
+    for file in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9-]+\.(?:cpp|h))`", page.read_text()):
+        if not (source / file).exists() and not (source / "temper" / file).exists():
+            problems.append(f"{page.name}: no file {file}")
 
 def help_of(verb):
     if verb not in helps:

@@ -53,7 +53,7 @@ struct Golden {
   Sequences sequences;
 };
 
-// For docs/families.md: TEMPER_SHOW_DIFFERENCES=1.
+// For docs/models.md: TEMPER_SHOW_DIFFERENCES=1.
 void show(const std::string& name, const char* what, double apart) {
   if (std::getenv("TEMPER_SHOW_DIFFERENCES"))
     std::printf("%s\t%s\t%.1e\n", name.c_str(), what, apart);
