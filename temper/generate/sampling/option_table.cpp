@@ -1,7 +1,6 @@
 #include "temper/generate/sampling/option_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
 #include "temper/base/error.h"
@@ -137,18 +136,24 @@ bool SamplingOption::is_set(const GenerationOptions& options) const {
 
 bool allows(const Rule& rule, double value) {
   constexpr double kLargest = 1e15;
-  return std::abs(value) <= kLargest &&
-         !(rule.min && (rule.above_min ? value <= *rule.min : value < *rule.min)) &&
-         !(rule.max && value > *rule.max);
+  const double min = rule.min.value_or(-kLargest), max = rule.max.value_or(kLargest);
+  return (rule.above_min ? value > min : value >= min) &&
+         (rule.below_max ? value < max : value <= max);
 }
 
 std::string allowed(const Rule& rule, bool whole) {
   std::ostringstream out;
   out.precision(15);
   out << (whole ? "a whole number" : "a number");
+  const bool from = rule.min && !rule.above_min && rule.max;
   if (rule.min)
-    out << (rule.above_min ? " above " : rule.max ? " from " : " of at least ") << *rule.min;
-  if (rule.max) out << (!rule.min || rule.above_min ? " and at most " : " to ") << *rule.max;
+    out << (rule.above_min ? " above " : from ? " from " : " of at least ") << *rule.min;
+  if (rule.max)
+    out << (from ? " to " : " and ")
+        << (rule.below_max ? "below "
+            : from         ? ""
+                           : "at most ")
+        << *rule.max;
   return out.str();
 }
 

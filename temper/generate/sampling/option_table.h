@@ -118,8 +118,8 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 
-// Whether the rule's bounds allow a number, which has to be finite and at most 1e15 like every
-// number of a config; and what they do allow in words: "a whole number of at least 1".
+// Whether the rule's bounds allow a number; where there is none, 1e15 is, as in a config. And what
+// they do allow in words: "a whole number of at least 1".
 bool allows(const Rule& rule, double value);
 std::string allowed(const Rule& rule, bool whole);
 

@@ -20,18 +20,14 @@ AdamFields read_adam(Members& members) {
     serve::wrong("adam_params", params ? *params : Json(), "an object");
   Members fields(*params);
   AdamFields adam;
-  fields.number("learning_rate", adam.learning_rate, 0, 1e6, false, "a number from 0 to 1e6");
-  for (const auto& [key, beta] : {std::pair("beta1", &adam.beta1), {"beta2", &adam.beta2}}) {
-    constexpr const char* kBeta = "a number from 0 to below 1";
-    fields.number(key, *beta, 0, 1, false, kBeta);
-    if (*beta == 1) serve::wrong(key, *fields.find(key), kBeta);
-  }
-  fields.number("eps", adam.eps, 0, 1e6, false, "a number above 0, at most 1e6");
+  fields.number("learning_rate", adam.learning_rate, between(0, 1e6));
+  fields.number("beta1", adam.beta1, fraction());
+  fields.number("beta2", adam.beta2, fraction());
+  fields.number("eps", adam.eps, between(0, 1e6));
   check<DataError>(adam.eps > 0, "`eps`: found 0, expected a number above 0: parameters without a ",
                    "gradient would become NaN");
-  fields.number("weight_decay", adam.weight_decay, 0, 1e6, false, "a number from 0 to 1e6");
-  fields.number("grad_clip_norm", adam.grad_clip_norm, 0, 1e30, false,
-                "a number from 0 to 1e30; 0: no clipping");
+  fields.number("weight_decay", adam.weight_decay, between(0, 1e6));
+  fields.number("grad_clip_norm", adam.grad_clip_norm, between(0, 1e30));  // 0: no clipping
   fields.check_no_rest();
   return adam;
 }
