@@ -58,7 +58,6 @@ class Mapping {
     out_.interleaved = architecture_.interleaved && !c_.rotary.interleaved;
     out_.num_heads = c_.attention.num_heads;
     out_.num_kv_heads = c_.attention.num_kv_heads;
-    out_.norm_plus_one = c_.attention.norm_one_plus;
     out_.post_norm = architecture_.post_norm;
     out_.names = architecture_.names;
     out_.repeats_embedding = architecture_.needs_head && c_.tie_word_embeddings;

@@ -33,8 +33,7 @@ struct GgufForm {
   // are rotated together (2i, 2i + 1), not half a head apart.
   bool interleaved = false;
   int64_t num_heads = 0, num_kv_heads = 0;
-  bool norm_plus_one = false;  // norms hold 1 + weight
-  bool post_norm = false;      // GgufArchitecture
+  bool post_norm = false;  // GgufArchitecture
   std::span<const GgufName> names;
   std::vector<GgufPart> parts;     // before `names`
   bool repeats_embedding = false;  // as output.weight

@@ -79,9 +79,11 @@ at::Tensor interleave(const at::Tensor& value, int64_t heads) {
 }
 
 // A parameter's value as llama.cpp's architecture reads it, float32.
-at::Tensor converted(const std::string& name, at::Tensor value, const GgufForm& form) {
+at::Tensor converted(const std::string& name, const nn::Parameter& parameter, at::Tensor value,
+                     const GgufForm& form) {
   const auto is = [&](std::string_view module) { return name.find(module) != std::string::npos; };
-  if (form.norm_plus_one && name.ends_with("norm.weight")) value = value + 1;
+  const auto* norm = dynamic_cast<const nn::RmsNorm*>(&parameter.owner());
+  if (norm && norm->add_unit_offset) value = value + 1;
   if (form.interleaved && is("self_attn.q_proj.")) value = interleave(value, form.num_heads);
   if (form.interleaved && is("self_attn.k_proj.")) value = interleave(value, form.num_kv_heads);
   if (form.query_scale != 1 &&
@@ -164,7 +166,7 @@ class GgufTensors {
         view_of(shape, type, [name, type, shape, value = value_, p = &parameter, form = form_] {
           const at::NoGradGuard no_grad;
           const at::Tensor own = value(*p).detach().to(at::kFloat);
-          return rounded(converted(name, own, form).reshape(shape), type, name);
+          return rounded(converted(name, *p, own, form).reshape(shape), type, name);
         }));
   }
 
