@@ -21,7 +21,7 @@
 #include "temper/ops/backend.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
-#include "temper/train/policy_parts.h"
+#include "temper/train/policy.h"
 #include "temper/train/ranks.h"
 #include "temper/train/router_step.h"
 #include "temper/train/run/run_inputs.h"

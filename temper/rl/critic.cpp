@@ -7,7 +7,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
 #include "temper/rl/scalar_directory.h"
-#include "temper/train/policy_parts.h"
+#include "temper/train/policy.h"
 
 namespace temper::rl {
 namespace {

@@ -11,7 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/ops/backend.h"
-#include "temper/train/agreed_error.h"
+#include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
 

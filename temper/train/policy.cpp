@@ -13,7 +13,6 @@
 #include "temper/models/files/untied_head.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
-#include "temper/train/policy_parts.h"
 
 namespace temper::train {
 namespace {

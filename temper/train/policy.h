@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "temper/dist/mesh.h"
 #include "temper/models/adapters/adapter.h"
@@ -47,5 +48,19 @@ ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh = {});
 // A model directory, or an adapter's, that load_policy and Hugging Face read. As Trainable::save.
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory);
 void save_policy(const ScalarPolicy& policy, const std::string& base, const std::string& directory);
+
+// The steps of load_policy, for checks of a run that does not load it.
+
+// What a model directory says that is not computed as it says (models/config_values.h,
+// models/files/untied_head.h), to be printed.
+std::vector<std::string> model_warnings(const std::string& directory);
+// How the config keeps the policy's weights. Throws ConfigError for what does not fit together.
+models::Storage policy_storage(const RunConfig& config);
+// Adds the adapter to go on from (adapter.path); the config then says what it is. Throws
+// ConfigError where a written key disagrees with it.
+models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config);
+// `adapted`: the adapter is on a head whose weight is the embedding's. Throws ConfigError where
+// ranks share out that weight: a unit passes on gradients of its own parameters alone.
+void check_tied_head(const RunConfig& config, bool adapted);
 
 }  // namespace temper::train

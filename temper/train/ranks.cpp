@@ -16,7 +16,7 @@
 #include "temper/models/files/check_weights.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
-#include "temper/train/policy_parts.h"
+#include "temper/train/policy.h"
 #include "temper/train/run/run_inputs.h"
 
 namespace temper::train {

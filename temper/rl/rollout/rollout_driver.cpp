@@ -13,7 +13,7 @@
 #include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
-#include "temper/train/agreed_error.h"
+#include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
-#include "temper/train/agreed_error.h"
+#include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
 namespace {

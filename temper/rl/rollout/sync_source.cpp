@@ -7,7 +7,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/rl/episodes/live_episode.h"
 #include "temper/rl/rollout/rollout_lines.h"
-#include "temper/train/agreed_error.h"
+#include "temper/train/run/agreed_error.h"
 #include "temper/train/group_means.h"
 
 namespace temper::rl {

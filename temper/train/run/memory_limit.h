@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "temper/train/agreed_error.h"
 #include "temper/train/config.h"
+#include "temper/train/run/agreed_error.h"
 
 namespace temper::train {
 
