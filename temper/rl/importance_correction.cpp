@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/ops/pointwise.h"
-#include "temper/rl/algorithms/terms.h"
+#include "temper/train/policy_terms.h"
 
 namespace temper::rl {
 
@@ -27,9 +27,9 @@ void add_mismatch(train::Loss& loss, const ImportanceCorrection& correction,
                   const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) {
   const double tokens = static_cast<double>(old_logp_M.numel());
   // KL(sampler ‖ old) from samples of the sampler: k3 with the roles of policy and reference.
-  loss.means.push_back({"mismatch_kl",
-                        train::ordered_sum(kl(KlEstimator::kK3, sampler_logp_M, old_logp_M)),
-                        tokens});
+  loss.means.push_back(
+      {"mismatch_kl",
+       train::ordered_sum(train::kl(train::KlEstimator::kK3, sampler_logp_M, old_logp_M)), tokens});
   loss.means.push_back({"mismatch_fraction",
                         train::ordered_sum(correction.outside(old_logp_M, sampler_logp_M)),
                         tokens});

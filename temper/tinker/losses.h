@@ -1,6 +1,7 @@
-// The losses of the Tinker API. All are sums over the targets of a request, in lp, the model's
-// log-probabilities of the targets; `A` is a target's advantage, `old` its log-probability when it
-// was sampled, r = exp(lp - old), sg() has no gradient:
+// The losses of the Tinker API, made of the terms of train/policy_terms.h. All are sums over the
+// targets of a request, in lp, the model's log-probabilities of the targets; `A` is a target's
+// advantage, `old` its log-probability when it was sampled, r = exp(lp - old), sg() has no
+// gradient:
 //
 //   cross_entropy        - Σ weight lp
 //   importance_sampling  - Σ r A
@@ -13,20 +14,30 @@
 //                          gradient through its own lp (GSPO-token, 2507.18071, section 4.3)
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "temper/tinker/wire.h"
+#include "temper/train/policy_terms.h"
 
 namespace temper::tinker {
 
-enum class LossKind { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro, kGspo };
+// Some targets of a datum; float64 [M]. What the loss does not read is undefined.
+struct TargetNumbers {
+  at::Tensor logp_M, old_logp_M, advantage_M, weight_M;
+  double mean_log_ratio = 0;  // log s of the datum, under gspo
+};
 
 struct LossSpec {
-  LossKind kind = LossKind::kCrossEntropy;
-  double clip_low = 0, clip_high = 0;  // of the ratio
+  // The targets' losses, differentiable with respect to logp_M.
+  at::Tensor (*terms)(const LossSpec& spec, const TargetNumbers& t) = nullptr;
+  bool reads_weights = false;  // and no log-probabilities and advantages
+  bool reads_mask = false;     // sequence_ratio_mask
+  train::RatioBounds bounds;
   double beta = 0;
 };
 

@@ -114,8 +114,8 @@ void take_tokens(Targets& targets, const WireTensor& tensor, int64_t vocabulary,
 
 Targets read_targets(const LossSpec& loss, const WireDatum& datum, int64_t vocabulary,
                      const std::string& where) {
-  const bool supervised = loss.kind == LossKind::kCrossEntropy;
-  const bool has_mask = loss.kind == LossKind::kGspo;
+  const bool supervised = loss.reads_weights;
+  const bool has_mask = loss.reads_mask;
   for (const auto& [name, tensor] : datum.inputs) {
     const bool known =
         name == "target_tokens" || (has_mask && name == kRatioMask) ||

@@ -169,7 +169,7 @@ TEST_CASE("a resolved config under another algorithm keeps what the user wrote, 
     const File file(text);
     const RlConfig gspo = config_of({file.path, "rl.algorithm=gspo"});
     CHECK(keys(gspo).epsilon_low == 0.1);
-    CHECK(keys(gspo).kl_estimator == rl::KlEstimator::kK2);
+    CHECK(keys(gspo).kl_estimator == train::KlEstimator::kK2);
     CHECK(gspo.rl.group_size == 5);
     CHECK(keys(gspo).epsilon_high == 4e-4);
     CHECK(keys(gspo).beta == 0);

@@ -141,6 +141,43 @@ TEST_CASE("gspo: one ratio for a datum, over the marked targets, the gradient th
   check_loss("gspo", config, value, through, datum);
 }
 
+TEST_CASE("a ratio beyond float64 counts only where something is multiplied by it") {
+  WireDatum datum = sampled();
+  datum.inputs["logprobs"] = floats({-1000, -1000, -0.125, -1000});
+  datum.inputs["advantages"] = floats({0, 2, 1, 0});
+  for (const char* name : {"ppo", "gspo", "cispo"}) {
+    const LossSpec spec = read_loss(name, {});
+    const LossValue value = loss_of(spec, read_targets(spec, datum, 10, "d"), kLogprobs);
+    CHECK(std::isfinite(value.loss));
+    CHECK(value.gradient[0] == 0);
+    CHECK(value.gradient[1] == (spec.bounds.high == 4 ? -8 : 0));  // cispo's bound, times A
+  }
+  datum.inputs["advantages"] = floats({0, -2, 1, 0});
+  const LossSpec spec = read_loss("ppo", {});
+  const LossValue value = loss_of(spec, read_targets(spec, datum, 10, "d"), kLogprobs);
+  CHECK(value.gradient[0] == 0);
+  CHECK(std::isinf(value.gradient[1]));  // nothing bounds it: the step is refused
+}
+
+TEST_CASE("many targets give what they give a few at a time") {
+  const LossSpec spec = read_loss("gspo", {});
+  Targets all;
+  std::vector<float> logprobs;
+  for (int i = 0; i < 140000; ++i) {
+    all.token.push_back(1);
+    all.old_logprob.push_back(-0.5f - static_cast<float>(i % 7));
+    all.advantage.push_back(static_cast<float>(i % 5 - 2));
+    logprobs.push_back(-0.5f - static_cast<float>(i % 7));  // the ratio is 1
+  }
+  const LossValue value = loss_of(spec, all, logprobs);
+  CHECK(value.loss == 0);
+  CHECK(value.gradient == [&] {
+    std::vector<float> expected;
+    for (const float a : all.advantage) expected.push_back(-a);
+    return expected;
+  }());
+}
+
 TEST_CASE("cross_entropy, also with several targets a position, and with sparse ones") {
   const LossSpec spec = read_loss("cross_entropy", {});
   WireDatum datum;

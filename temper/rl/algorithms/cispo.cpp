@@ -1,8 +1,6 @@
 // CISPO (MiniMax, "MiniMax-M1", arXiv 2506.13585): REINFORCE whose importance weights are clipped
 // instead of its updates, so that tokens whose probability changed much still contribute to the
 // gradient.
-#include <ATen/ATen.h>
-
 #include "temper/rl/algorithms/group_keys.h"
 
 namespace temper::rl {
@@ -23,11 +21,9 @@ class Cispo final : public GroupAlgorithm {
   // advantages.
   train::Loss loss(const TokenBatch& b) const override {
     const at::Tensor ratio_M = keys.ratio(b).detach();
-    const at::Tensor clipped_M = at::clamp(ratio_M, 1 - keys.epsilon_low, 1 + keys.epsilon_high);
-    return keys.loss_of(
-        -clipped_M * b.advantage_M * b.logp_M,
-        outside_trust_region(ratio_M, b.advantage_M, keys.epsilon_low, keys.epsilon_high), b,
-        keys.beta);
+    return keys.loss_of(train::clipped_importance(ratio_M, b.advantage_M, b.logp_M, keys.bounds()),
+                        train::outside_trust_region(ratio_M, b.advantage_M, keys.bounds()), b,
+                        keys.beta);
   }
 };
 

@@ -1,7 +1,6 @@
 // DRO (Richemond et al., "Offline regularised reinforcement learning for large language models
 // alignment", arXiv 2405.19107): the policy gradient of log-probabilities, without importance
-// ratios, held near the policy that the batch began with by the square of the log-ratio. The Tinker
-// API's loss `dro` is the same (tinker/losses.h).
+// ratios, held near the policy that the batch began with by the square of the log-ratio.
 #include <ATen/ATen.h>
 
 #include "temper/rl/algorithms/group_keys.h"
@@ -25,7 +24,8 @@ class Dro final : public GroupAlgorithm {
     return {"importance", "epsilon_low", "epsilon_high", "dual_clip"};
   }
   train::Loss loss(const TokenBatch& b) const override {
-    return keys.loss_of(direct_reward(b, dro_beta_), at::zeros_like(b.advantage_M), b, keys.beta);
+    return keys.loss_of(train::direct_reward(b.logp_M, b.old_logp_M, b.advantage_M, dro_beta_),
+                        at::zeros_like(b.advantage_M), b, keys.beta);
   }
 
  private:

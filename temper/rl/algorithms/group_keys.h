@@ -24,9 +24,7 @@ struct GroupKeys : PolicyKeys {
   void fields(Fields& f);
 
   // ρ of each token, or of its whole episode.
-  at::Tensor ratio(const TokenBatch& b) const {
-    return importance == Importance::kSequence ? sequence_ratio(b) : importance_ratio(b);
-  }
+  at::Tensor ratio(const TokenBatch& b) const;
 };
 
 class GroupAlgorithm : public Algorithm {

@@ -30,17 +30,29 @@ train::Loss PolicyKeys::loss_of(const at::Tensor& loss_M, const at::Tensor& outs
                                 const TokenBatch& b, double kl_weight) const {
   train::Loss loss;
   loss.terms.push_back(policy_term(loss_M, b));
-  add_kl(loss, b, kl_weight, kl_estimator);
-  add_entropy_bonus(loss, b, entropy_bonus);
-  add_clip_fraction(loss, outside_M);
+  const auto add_mean = [&](const char* name, const at::Tensor& value_M) {
+    loss.means.push_back({name, train::ordered_sum(value_M), static_cast<double>(value_M.numel())});
+  };
+  if (kl_weight != 0) {
+    const at::Tensor kl_M = kl(kl_estimator, b.logp_M, b.ref_logp_M);
+    loss.terms.push_back(
+        {.name = "kl", .coefficient = kl_weight, .value = kl_M, .weight = b.weight_M});
+    add_mean("kl", kl_M);
+  }
+  if (entropy_bonus != 0)
+    loss.terms.push_back({.name = "entropy",
+                          .coefficient = -entropy_bonus,
+                          .value = b.entropy_M,
+                          .weight = b.weight_M});
+  add_mean("clip_fraction", outside_M);
   return loss;
 }
 
 train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b,
                                      double kl_weight) const {
-  return loss_of(clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip),
-                 outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high),
-                 b, kl_weight);
+  return loss_of(train::clipped_surrogate(ratio_M, b.advantage_M, bounds(), dual_clip),
+                 train::outside_trust_region(ratio_M.detach(), b.advantage_M, bounds()), b,
+                 kl_weight);
 }
 
 std::vector<double> PolicyKeys::token_kl(const Segment& segment) const {

@@ -13,7 +13,7 @@ namespace temper::rl {
 
 struct PolicyKeys {
   double beta = 0;
-  KlEstimator kl_estimator = KlEstimator::kK3;
+  train::KlEstimator kl_estimator = train::KlEstimator::kK3;
   double epsilon_low = 0.2, epsilon_high = 0.2;
   double dual_clip = 0;
   Aggregation loss_aggregation = Aggregation::kSeqMeanTokenMean;
@@ -22,6 +22,7 @@ struct PolicyKeys {
   // beta_help: what the KL that `beta` weighs does in this algorithm.
   void fields(Fields& f, const char* beta_help);
 
+  train::RatioBounds bounds() const { return {1 - epsilon_low, 1 + epsilon_high}; }
   // The tokens' losses, which are minimized, + kl_weight · KL - entropy_bonus · entropy; and the
   // metric clip_fraction, the mean of outside_M: 1 where a token's ratio is out of bounds.
   train::Loss loss_of(const at::Tensor& loss_M, const at::Tensor& outside_M, const TokenBatch& b,

@@ -12,7 +12,7 @@ namespace temper::rl {
 
 Ppo::Ppo() {
   keys.beta = 0.05;
-  keys.kl_estimator = KlEstimator::kK1;
+  keys.kl_estimator = train::KlEstimator::kK1;
   keys.loss_aggregation = Aggregation::kTokenMean;
 }
 
@@ -58,7 +58,8 @@ void Ppo::assign_batch(std::span<EpisodeGroup> groups) {
 // program does.
 train::Loss Ppo::loss(const TokenBatch& b) const {
   // The KL is part of the rewards.
-  train::Loss loss = keys.clipped_loss(importance_ratio(b), b, /*kl_weight=*/0);
+  train::Loss loss =
+      keys.clipped_loss(train::importance_ratio(b.logp_M, b.old_logp_M), b, /*kl_weight=*/0);
   const double c = section.value_clip;
   const at::Tensor error_M = (b.value_M - b.return_M).square(),
                    near_M = at::clamp(b.value_M, b.old_value_M - c, b.old_value_M + c),

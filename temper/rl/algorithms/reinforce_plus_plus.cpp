@@ -13,7 +13,7 @@ class ReinforcePlusPlus final : public Algorithm {
   // The coefficient of the KL is that of the authors' program (OpenRLHF).
   ReinforcePlusPlus() {
     keys_.beta = 0.01;
-    keys_.kl_estimator = KlEstimator::kK1;
+    keys_.kl_estimator = train::KlEstimator::kK1;
     keys_.loss_aggregation = Aggregation::kTokenMean;
   }
   void fields(Fields& f) override {
@@ -54,7 +54,7 @@ class ReinforcePlusPlus final : public Algorithm {
   }
   // min(ρ A, clip(ρ, 1 - ε, 1 + ε) A); the KL is part of the advantages.
   train::Loss loss(const TokenBatch& b) const override {
-    return keys_.clipped_loss(importance_ratio(b), b, /*kl_weight=*/0);
+    return keys_.clipped_loss(train::importance_ratio(b.logp_M, b.old_logp_M), b, /*kl_weight=*/0);
   }
   void describe(std::span<const Segment* const> update, MetricsRow& row) const override {
     if (keys_.beta > 0) row.set("kl", keys_.mean_token_kl(update));

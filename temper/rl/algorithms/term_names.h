@@ -9,7 +9,7 @@
 namespace temper {
 
 template <>
-inline constexpr std::array enum_names<rl::KlEstimator> = {"k1", "k2", "k3"};
+inline constexpr std::array enum_names<train::KlEstimator> = {"k1", "k2", "k3"};
 template <>
 inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
 template <>
