@@ -7,11 +7,9 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/base/exact_math.h"
+#include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/adapters/expert_adapters.h"
-#include "temper/models/files/tensors.h"
-#include "temper/ops/backend.h"
 
 namespace temper::tinker {
 namespace {
@@ -106,38 +104,26 @@ TrainedAdapter::TrainedAdapter(AdapterPlaces& places, const std::string& directo
 void TrainedAdapter::take_copy(int from) {
   copy_ = models::train_adapter_copy(places_.model, from);
   place_ = places_.hold(copy_.index);
-  first_.clear();
-  second_.clear();
-  for (const auto& [name, parameter] : copy_.parameters) {
-    first_.push_back(at::zeros_like(parameter->value().detach()));
-    second_.push_back(at::zeros_like(parameter->value().detach()));
-  }
+  std::vector<train::NamedParameter> parameters;
+  for (const auto& [name, parameter] : copy_.parameters) parameters.push_back({name, parameter});
+  optimizer_ = std::make_unique<train::Optimizer>(train::OptimizerSection(), std::move(parameters));
 }
 
 double TrainedAdapter::step(const AdamFields& fields) {
-  std::vector<at::Tensor> gradients = take_gradients(), defined;
-  for (const at::Tensor& g : gradients)
-    if (g.defined()) defined.push_back(g);
-  const double norm =
-      defined.empty() ? 0 : std::sqrt(ops::backend_of(defined[0]).sum_of_squares(defined));
+  const double norm = optimizer_->grad_norm();
+  if (!std::isfinite(norm)) optimizer_->zero_grad();
   check<DataError>(
       std::isfinite(norm),
       "the gradients are not finite; the step was skipped and the gradients discarded; "
       "use a smaller learning rate, weights or advantages");
+  train::OptimizerSection section;
+  section.betas = {fields.beta1, fields.beta2};
+  section.eps = fields.eps;
+  section.weight_decay = fields.weight_decay;
+  optimizer_->set(section);
   const bool clips = fields.grad_clip_norm > 0;
-  const double scale = clips ? std::min(1.0, fields.grad_clip_norm / (norm + 1e-6)) : 1;
-  const double t = static_cast<double>(++steps_);
-  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
-    nn::Parameter& parameter = *copy_.parameters[i].second;
-    const at::Tensor value = parameter.value().detach();
-    const at::Tensor gradient =
-        gradients[i].defined() ? gradients[i].contiguous() : at::zeros_like(value);
-    ops::backend_of(value).adamw(
-        {fields.learning_rate, fields.beta1, fields.beta2, fields.eps, fields.weight_decay,
-         1 - exact::pow(fields.beta1, t), 1 - exact::pow(fields.beta2, t), scale},
-        gradient, value, first_[i], second_[i]);
-    parameter.mark_updated();
-  }
+  optimizer_->step(fields.learning_rate,
+                   clips ? std::min(1.0, fields.grad_clip_norm / (norm + 1e-6)) : 1);
   return norm;
 }
 
@@ -172,12 +158,8 @@ void TrainedAdapter::save(const std::string& base, const std::string& directory,
                           bool with_optimizer) {
   models::save_adapter(places_.model, config_, base, directory, copy_.index);
   if (!with_optimizer) return;
-  TensorMap tensors;
-  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
-    tensors[copy_.parameters[i].first + ".first"] = models::to_view(first_[i]);
-    tensors[copy_.parameters[i].first + ".second"] = models::to_view(second_[i]);
-  }
-  write_safetensors(directory + kOptimizerFile, tensors, {{kSteps, std::to_string(steps_)}});
+  write_safetensors(directory + kOptimizerFile, optimizer_->save(),
+                    {{kSteps, std::to_string(steps())}});
 }
 
 void TrainedAdapter::read_optimizer(const std::string& directory) {
@@ -186,21 +168,9 @@ void TrainedAdapter::read_optimizer(const std::string& directory) {
                      "the checkpoint has no optimizer state: it was saved for sampling; load it "
                      "with optimizer: false");
   const SafetensorsMetadata metadata = read_safetensors_metadata(path);
-  const TensorMap tensors = read_safetensors(path);
-  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
-    const auto take = [&](const char* suffix, at::Tensor& to) {
-      const std::string name = copy_.parameters[i].first + suffix;
-      const auto found = tensors.find(name);
-      check<DataError>(found != tensors.end() && found->second.shape == to.sizes().vec(), path,
-                       ": `", name, "` is missing or of another shape");
-      to.copy_(models::to_tensor(found->second, at::kFloat));
-    };
-    take(".first", first_[i]);
-    take(".second", second_[i]);
-  }
   const auto steps = metadata.find(kSteps);
   check<DataError>(steps != metadata.end(), path, ": the number of steps is missing");
-  steps_ = std::stoll(steps->second);
+  optimizer_->load(read_safetensors(path), std::stoll(steps->second), path);
 }
 
 void TrainedAdapter::load(const std::string& directory, bool with_optimizer) {
@@ -214,9 +184,7 @@ void TrainedAdapter::load(const std::string& directory, bool with_optimizer) {
   std::swap(copy_, saved.copy_);
   std::swap(config_, saved.config_);
   std::swap(place_, saved.place_);
-  std::swap(first_, saved.first_);
-  std::swap(second_, saved.second_);
-  std::swap(steps_, saved.steps_);
+  std::swap(optimizer_, saved.optimizer_);
 }
 
 std::shared_ptr<AdapterPlace> load_place(AdapterPlaces& places, const std::string& directory) {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/model.h"
+#include "temper/train/optimizers/optimizer.h"
 
 namespace temper::tinker {
 
@@ -88,12 +88,11 @@ class TrainedAdapter {
 
   int index() const { return copy_.index; }
   const models::LoraConfig& config() const { return config_; }
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return optimizer_->steps(); }
 
-  // AdamW as torch.optim.AdamW: p becomes p (1 - rate decay), then Adam's step with bias
-  // correction, eps outside the square root. What has no gradient steps with zeros. Gives the
-  // gradients' global L2 norm before clipping. Throws DataError where it is not finite; nothing has
-  // changed then but that the gradients are gone.
+  // A step of the optimizer adamw. What has no gradient steps with zeros. Gives the gradients'
+  // global L2 norm before clipping. Throws DataError where it is not finite; nothing has changed
+  // then but that the gradients are gone.
   double step(const AdamFields& fields);
   // Takes the present gradients out, puts such back in their place, and adds others (undefined ones
   // are none), so that a request that fails leaves none behind.
@@ -117,8 +116,7 @@ class TrainedAdapter {
   models::LoraConfig config_;
   models::TrainedCopy copy_;
   std::shared_ptr<AdapterPlace> place_;
-  std::vector<at::Tensor> first_, second_;  // moments, by parameter
-  int64_t steps_ = 0;
+  std::unique_ptr<train::Optimizer> optimizer_;
 };
 
 // A saved adapter that samples.

@@ -13,6 +13,7 @@
 #include "temper/base/file.h"
 #include "temper/generate/engine.h"
 #include "temper/generate/score.h"
+#include "temper/io/safetensors.h"
 #include "temper/tinker/forward_backward.h"
 #include "tests/generate/tiny.h"
 #include "tests/golden.h"
@@ -319,6 +320,12 @@ TEST_CASE("a saved adapter goes on as it was, with its optimizer" * doctest::tes
   adapter.save("base", directory.path, true);
   TrainedAdapter loaded(places, directory.path, true);
   CHECK(loaded.steps() == 1);
+  // Servers' states outlive them: the form of the file stays.
+  const std::string file = directory.path + "/optimizer.safetensors";
+  CHECK(read_safetensors_metadata(file).at("steps") == "1");
+  for (const char* moment : {".first", ".second"})
+    CHECK(read_safetensors(file).contains(
+        std::string("model.layers.0.self_attn.q_proj.lora_A.weight") + moment));
   for (int i = 0; i < 2; ++i) CHECK(train(adapter) == train(loaded));
   adapter.load(directory.path, false);
   CHECK(adapter.steps() == 0);

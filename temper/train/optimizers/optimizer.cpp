@@ -38,6 +38,13 @@ Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter>
     slots_.push_back({.layout = rule_->state(p.role(), p.parameter->whole_shape())});
 }
 
+void Optimizer::set(const OptimizerSection& config) {
+  check(config.name == config_.name && config.groups.empty(), "optimizer ", config.name, " for ",
+        config_.name);
+  config_ = config;
+  rule_ = optimizers().find(config.name).make(config);
+}
+
 // A parameter that is updated whole has its state on the rank that has least so far.
 void Optimizer::make_state() {
   if (std::exchange(has_state_, true)) return;

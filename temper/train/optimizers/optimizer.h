@@ -22,6 +22,9 @@ class Optimizer {
   Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters,
             const std::string& where = "optimizer.groups");
 
+  // The next steps use these settings, of the same optimizer.name, without groups.
+  void set(const OptimizerSection& config);
+
   // The global L2 norm of all gradients, in double, over all ranks that share the model. A
   // parameter without a gradient counts as zero.
   double grad_norm(const dist::Mesh& mesh = {}) const;
