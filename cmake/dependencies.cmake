@@ -12,9 +12,9 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl)
 find_path(BOOST_BEAST boost/beast/http/parser.hpp REQUIRED)  # headers alone (libboost-dev)
+find_path(PROTOZERO protozero/pbf_message.hpp REQUIRED)      # headers alone (libprotozero-dev)
 
 if(TEMPER_TORCH)
-  find_path(PROTOZERO protozero/pbf_message.hpp REQUIRED)      # headers alone (libprotozero-dev)
   # TORCH_ROOT names a directory that holds the torch package's share/cmake; tools/setup.sh finds or installs one.
   set(TORCH_ROOT "${CMAKE_SOURCE_DIR}/.deps/torch/torch" CACHE PATH "LibTorch: the torch package's directory")
   include(${CMAKE_CURRENT_LIST_DIR}/torch.cmake)

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <protozero/pbf_reader.hpp>
 
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/metrics/sink.h"
-#include "temper/metrics/sinks/protobuf.h"
 #include "temper/metrics/sinks/wandb_log.h"
 
 using namespace temper;
@@ -48,19 +48,19 @@ std::string log_of(const std::vector<std::string>& records) {
 // The items of a history record, as JSON. Empty: another record.
 Json history_items(std::string_view record) {
   Json items;
-  protobuf::Reader fields(record);
-  while (const auto field = fields.next()) {
-    if (field->number != 2) continue;
-    protobuf::Reader history(field->bytes);
-    while (const auto part = history.next()) {
-      if (part->number != 1) continue;
-      protobuf::Reader item(part->bytes);
-      std::string name;
-      while (const auto text = item.next()) {
-        if (text->number == 1) name = text->bytes;
-        if (text->number == 16) items[name] = std::string(text->bytes);
-      }
+  for (protozero::pbf_reader fields(record.data(), record.size()); fields.next();) {
+    if (fields.tag() != 2) {
+      fields.skip();
+      continue;
     }
+    for (auto history = fields.get_message(); history.next(1);) {
+      auto item = history.get_message();
+      REQUIRE(item.next(1));
+      const std::string name = item.get_string();
+      REQUIRE(item.next(16));
+      items[name] = item.get_string();
+    }
+    break;
   }
   for (const char* name : {"_timestamp", "_runtime"})
     if (items.is_object()) items.erase(name);

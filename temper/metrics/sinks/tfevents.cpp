@@ -2,18 +2,16 @@
 
 #include <array>
 #include <cstring>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
 
-#include "temper/metrics/sinks/protobuf.h"
+#include "temper/metrics/sinks/little_endian.h"
 
 namespace temper {
 namespace {
 
-using protobuf::bytes_field;
-using protobuf::int_field;
-using protobuf::key;
-using protobuf::kFixed32;
-using protobuf::kFixed64;
-using protobuf::little_endian;
+using protozero::pbf_wire_type;
+using protozero::tag_and_type;
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
@@ -27,8 +25,12 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 
 // Event: wall_time = 1, step = 2, and one of file_version = 3, summary = 5, session_log = 7.
 std::string event(double wall_time, int64_t step, uint32_t field, std::string_view what) {
-  return key(1, kFixed64) + little_endian(wall_time) + int_field(2, step) +
-         bytes_field(field, what);
+  std::string out;
+  protozero::pbf_writer message(out);
+  message.add_double(1, wall_time);
+  if (step != 0) message.add_int64(2, step);
+  message.add_bytes(field, what.data(), what.size());
+  return out;
 }
 
 // TFRecord masks its checksums, so that the checksum of data that holds checksums is no fixed
@@ -76,29 +78,43 @@ std::vector<std::string> read_tf_records(std::string_view file) {
 std::string version_event(double wall_time) { return event(wall_time, 0, 3, "brain.Event:2"); }
 
 std::string session_start_event(double wall_time, int64_t step) {
-  return event(wall_time, step, 7, int_field(1, 1));  // SessionLog: status = 1, START = 1
+  std::string log;
+  protozero::pbf_writer(log).add_enum(1, 1);  // SessionLog: status = 1, START = 1
+  return event(wall_time, step, 7, log);
 }
 
 std::string scalar_event(double wall_time, int64_t step,
                          std::span<const std::pair<std::string, float>> scalars) {
   std::string summary;  // Summary: repeated Value = 1 { tag = 1, simple_value = 2 }
-  for (const auto& [tag, value] : scalars)
-    summary += bytes_field(1, bytes_field(1, tag) + key(2, kFixed32) + little_endian(value));
+  protozero::pbf_writer message(summary);
+  for (const auto& [tag, value] : scalars) {
+    protozero::pbf_writer of_tag(message, 1);
+    of_tag.add_string(1, tag);
+    of_tag.add_float(2, value);
+  }
   return event(wall_time, step, 5, summary);
 }
 
 ScalarEvent read_scalar_event(std::string_view event) {
   ScalarEvent out;
-  protobuf::Reader fields(event);
-  while (const auto field = fields.next()) {
-    if (field->number == 2) out.step = static_cast<int64_t>(field->value);
-    if (field->number != 5 || field->type != protobuf::kBytes) continue;
-    protobuf::Reader values(field->bytes);
-    while (const auto value = values.next()) {
-      protobuf::Reader parts(value->bytes);
-      while (const auto part = parts.next())
-        if (part->number == 1 && part->type == protobuf::kBytes) out.tags.emplace_back(part->bytes);
+  try {
+    for (protozero::pbf_reader fields(event.data(), event.size()); fields.next();) {
+      switch (fields.tag_and_type()) {
+        case tag_and_type(2, pbf_wire_type::varint):
+          out.step = fields.get_int64();
+          break;
+        case tag_and_type(5, pbf_wire_type::length_delimited):
+          for (auto summary = fields.get_message();
+               summary.next(1, pbf_wire_type::length_delimited);)
+            for (auto value = summary.get_message();
+                 value.next(1, pbf_wire_type::length_delimited);)
+              out.tags.push_back(value.get_string());
+          break;
+        default:
+          fields.skip();
+      }
     }
+  } catch (const protozero::exception&) {  // no message: what it began with
   }
   return out;
 }

@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
 
-#include "temper/metrics/sinks/protobuf.h"
+#include "temper/metrics/sinks/little_endian.h"
 
 namespace temper {
 namespace {
 
-using protobuf::bytes_field;
-using protobuf::int_field;
-using protobuf::little_endian;
+using protozero::pbf_reader;
+using protozero::pbf_writer;
+constexpr auto kBytes = protozero::pbf_wire_type::length_delimited;
 
 constexpr std::string_view kIdent = ":W&B";
 constexpr uint16_t kMagic = 0xbee1;
@@ -34,13 +36,36 @@ std::string frame(FrameType type, std::string_view bytes) {
          static_cast<char>(type) + std::string(bytes);
 }
 
-// A HistoryItem, a SummaryItem or a ConfigItem.
-std::string item(std::string_view name, std::string_view json) {
-  return bytes_field(1, name) + bytes_field(16, json);
+// HistoryItems, SummaryItems or ConfigItems, as the message's field 1.
+void add_item(pbf_writer& message, const std::string& name, const std::string& json) {
+  pbf_writer item(message, 1);
+  item.add_string(1, name);
+  item.add_string(16, json);
+}
+std::string message_of(WandbItems items) {
+  std::string out;
+  pbf_writer message(out);
+  for (const auto& [name, json] : items) add_item(message, name, json);
+  return out;
 }
 
-std::string record(int64_t number, uint32_t field, std::string_view message) {
-  return int_field(1, number) + bytes_field(field, message);
+// Zeros are not written.
+void add_number(pbf_writer& message, uint32_t field, int64_t value) {
+  if (value != 0) message.add_int64(field, value);
+}
+std::string number_field(uint32_t field, int64_t value) {
+  std::string out;
+  pbf_writer message(out);
+  add_number(message, field, value);
+  return out;
+}
+
+std::string record(int64_t number, uint32_t field, const std::string& message) {
+  std::string out;
+  pbf_writer record(out);
+  add_number(record, 1, number);
+  record.add_message(field, message);
+  return out;
 }
 
 }  // namespace
@@ -95,46 +120,48 @@ std::string wandb_first_record() { return record(1, kHeader, ""); }
 
 std::string wandb_run_record(int64_t number, const WandbRun& run) {
   const double seconds = std::floor(run.start_time);
-  const std::string time = int_field(1, static_cast<int64_t>(seconds)) +
-                           int_field(2, static_cast<int64_t>((run.start_time - seconds) * 1e9));
-  const auto text = [](uint32_t field, const std::string& value) {
-    return value.empty() ? "" : bytes_field(field, value);
+  std::string out, time = number_field(1, static_cast<int64_t>(seconds)) +
+                          number_field(2, static_cast<int64_t>((run.start_time - seconds) * 1e9));
+  pbf_writer message(out);
+  const auto text = [&](uint32_t field, const std::string& value) {
+    if (!value.empty()) message.add_string(field, value);
   };
-  std::string config;
-  for (const auto& [name, json] : run.config) config += bytes_field(1, item(name, json));
-  return record(number, kRun,
-                text(1, run.id) + text(2, run.entity) + text(3, run.project) + text(4, config) +
-                    text(8, run.name) + text(13, run.host) + bytes_field(17, time));
+  text(1, run.id);
+  text(2, run.entity);
+  text(3, run.project);
+  text(4, message_of(run.config));
+  text(8, run.name);
+  text(13, run.host);
+  message.add_message(17, time);
+  return record(number, kRun, out);
 }
 
 std::string wandb_history_record(int64_t number, int64_t step, WandbItems items) {
-  std::string message;
-  for (const auto& [name, json] : items) message += bytes_field(1, item(name, json));
-  message += bytes_field(1, item("_step", std::to_string(step)));
-  return record(number, kHistory, message + bytes_field(2, int_field(1, step)));
+  std::string out = message_of(items);
+  pbf_writer message(out);
+  add_item(message, "_step", std::to_string(step));
+  message.add_message(2, number_field(1, step));
+  return record(number, kHistory, out);
 }
 
 std::string wandb_summary_record(int64_t number, WandbItems items) {
-  std::string message;
-  for (const auto& [name, json] : items) message += bytes_field(1, item(name, json));
-  return record(number, kSummary, message);
+  return record(number, kSummary, message_of(items));
 }
 
 std::string wandb_exit_record(int64_t number, int64_t seconds) {
-  return record(number, kExit, int_field(2, seconds));
+  return record(number, kExit, number_field(2, seconds));
 }
 
 namespace {
 
-// Calls `on` with the messages that a history record has as this field, until one returns true.
+// Calls `on` with the messages that a history record has as this field, up to damage.
 template <class On>
 void each_part(std::string_view record, uint32_t number, On&& on) {
-  protobuf::Reader fields(record);
-  while (const auto field = fields.next()) {
-    if (field->number != kHistory || field->type != protobuf::kBytes) continue;
-    protobuf::Reader history(field->bytes);
-    while (const auto part = history.next())
-      if (part->number == number && part->type == protobuf::kBytes && on(part->bytes)) return;
+  try {
+    for (pbf_reader fields(record.data(), record.size()); fields.next(kHistory, kBytes);)
+      for (pbf_reader history = fields.get_message(); history.next(number, kBytes);)
+        on(history.get_message());
+  } catch (const protozero::exception&) {
   }
 }
 
@@ -142,27 +169,26 @@ void each_part(std::string_view record, uint32_t number, On&& on) {
 
 int64_t wandb_history_step(std::string_view record) {
   int64_t found = -1;
-  each_part(record, 2, [&found](std::string_view part) {
+  each_part(record, 2, [&found](pbf_reader step) {
     found = 0;  // zeros are not written
-    protobuf::Reader step(part);
-    while (const auto value = step.next())
-      if (value->number == 1) found = static_cast<int64_t>(value->value);
-    return true;
+    while (step.next(1, protozero::pbf_wire_type::varint)) found = step.get_int64();
   });
   return found;
 }
 
 std::vector<std::pair<std::string, std::string>> wandb_history_items(std::string_view record) {
   std::vector<std::pair<std::string, std::string>> items;
-  each_part(record, 1, [&items](std::string_view part) {
+  each_part(record, 1, [&items](pbf_reader item) {
     std::string name, json;
-    protobuf::Reader fields(part);
-    while (const auto field = fields.next()) {
-      if (field->number == 1) name = field->bytes;
-      if (field->number == 16) json = field->bytes;
+    while (item.next()) {
+      if (item.tag_and_type() == protozero::tag_and_type(1, kBytes))
+        name = item.get_string();
+      else if (item.tag_and_type() == protozero::tag_and_type(16, kBytes))
+        json = item.get_string();
+      else
+        item.skip();
     }
     if (name != "_step") items.emplace_back(std::move(name), std::move(json));
-    return false;
   });
   return items;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <protozero/pbf_reader.hpp>
 
 #include "temper/base/error.h"
 #include "temper/text/tokenizer/special_tokens.h"
@@ -12,62 +13,10 @@
 namespace temper {
 namespace {
 
-// The fields of a message in protobuf's wire format, one after the other.
-class Message {
- public:
-  explicit Message(std::string_view bytes) : bytes_(bytes) {}
-
-  // Goes to the next field; false at the end. Throws Truncated.
-  bool next() {
-    if (bytes_.empty()) return false;
-    const uint64_t key = varint();
-    number = key >> 3;
-    switch (key & 7) {
-      case 0:
-        value = varint();
-        text = {};
-        return true;
-      case 1:
-        return take(8);
-      case 2:
-        return take(varint());
-      case 5:
-        return take(4);
-      default:
-        throw Truncated();
-    }
-  }
-
-  struct Truncated {};
-  uint64_t number = 0, value = 0;  // the field's number, and its value if it is an integer
-  std::string_view text;           // the field's bytes if it is not an integer
-
- private:
-  uint64_t varint() {
-    uint64_t out = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (bytes_.empty()) throw Truncated();
-      const auto byte = static_cast<unsigned char>(bytes_.front());
-      bytes_.remove_prefix(1);
-      out |= static_cast<uint64_t>(byte & 127) << shift;
-      if (byte < 128) return out;
-    }
-    throw Truncated();
-  }
-  bool take(uint64_t size) {
-    if (size > bytes_.size()) throw Truncated();
-    text = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return true;
-  }
-
-  std::string_view bytes_;
-};
-
 // Numbers of sentencepiece_model.proto.
-constexpr uint64_t kPieces = 1, kNormalizer = 3, kPieceText = 1, kPieceType = 3, kDummyPrefix = 3,
+constexpr uint32_t kPieces = 1, kNormalizer = 3, kPieceText = 1, kPieceType = 3, kDummyPrefix = 3,
                    kRemoveExtraWhitespaces = 4;
-constexpr uint64_t kUnknownType = 2, kControlType = 3;
+constexpr int32_t kUnknownType = 2, kControlType = 3;
 
 Json flags(std::string content, bool special) {
   return {
@@ -142,7 +91,7 @@ SentencePiece::SentencePiece(std::string model, const std::string& where)
     : impl_(std::make_unique<Impl>()), where_(where) {
   try {
     read_model(model);
-  } catch (const Message::Truncated&) {
+  } catch (const protozero::exception&) {
     throw DataError(where + ": not a SentencePiece model: it ends within a field");
   }
   check<DataError>(!pieces_.empty() && pieces_.size() <= static_cast<size_t>(Vocabulary::kMaxId),
@@ -159,21 +108,34 @@ SentencePiece::SentencePiece(std::string model, const std::string& where)
 }
 
 void SentencePiece::read_model(std::string_view model) {
-  for (Message fields(model); fields.next();) {
-    if (fields.number == kPieces) {
+  using protozero::tag_and_type;
+  constexpr auto kBytes = protozero::pbf_wire_type::length_delimited;
+  constexpr auto kVarint = protozero::pbf_wire_type::varint;
+  for (protozero::pbf_reader fields(model.data(), model.size()); fields.next();) {
+    if (fields.tag_and_type() == tag_and_type(kPieces, kBytes)) {
       Piece piece;
-      for (Message parts(fields.text); parts.next();) {
-        if (parts.number == kPieceText) piece.text = parts.text;
-        if (parts.number == kPieceType)
-          piece.control = parts.value == kUnknownType || parts.value == kControlType;
+      for (auto parts = fields.get_message(); parts.next();) {
+        if (parts.tag_and_type() == tag_and_type(kPieceText, kBytes)) {
+          piece.text = parts.get_string();
+        } else if (parts.tag_and_type() == tag_and_type(kPieceType, kVarint)) {
+          const int32_t type = parts.get_enum();
+          piece.control = type == kUnknownType || type == kControlType;
+        } else {
+          parts.skip();
+        }
       }
       pieces_.push_back(std::move(piece));
-    } else if (fields.number == kNormalizer) {
-      for (Message parts(fields.text); parts.next();)
-        if (parts.number == kDummyPrefix)
-          adds_space_ = parts.value != 0;
-        else if (parts.number == kRemoveExtraWhitespaces)
-          strips_ = parts.value != 0;
+    } else if (fields.tag_and_type() == tag_and_type(kNormalizer, kBytes)) {
+      for (auto parts = fields.get_message(); parts.next();) {
+        if (parts.tag_and_type() == tag_and_type(kDummyPrefix, kVarint))
+          adds_space_ = parts.get_uint64() != 0;
+        else if (parts.tag_and_type() == tag_and_type(kRemoveExtraWhitespaces, kVarint))
+          strips_ = parts.get_uint64() != 0;
+        else
+          parts.skip();
+      }
+    } else {
+      fields.skip();
     }
   }
 }
