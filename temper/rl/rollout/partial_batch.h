@@ -38,18 +38,24 @@ struct PartialGroup {
   void assemble();
 };
 
+// Counts of what happened while a batch was sampled.
+struct BatchCounts {
+  int64_t groups_sampled = 0, refills = 0;
+  int64_t dropped = 0;      // completions
+  int64_t passed_over = 0;  // prompts
+  generate::Speculation::Statistics speculation;
+};
+
 struct PartialBatch {
   std::vector<Prompt> prompts;           // prompts of all ranks
   std::map<int64_t, PartialGroup> mine;  // groups of this rank's prompts, by key
   // The prompts' loader before and after they were drawn.
   data::LoaderState state_before, state_after;
-  // Counts of what happened while the batch was sampled.
-  int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
+  BatchCounts counts;  // of this rank until SyncSource::finish
   // Completions that rewards judged, and those of them that have none (RewardResult::failed);
   // episodes in an environment, and those that it failed.
   int64_t judged = 0, unrewarded = 0, episodes = 0, failed_episodes = 0;
   double rollout_seconds = 0, reward_seconds = 0;
-  generate::Speculation::Statistics speculation;
 
   // This rank's completions as they are, as lines of a rollouts file; those without a token are
   // left out.

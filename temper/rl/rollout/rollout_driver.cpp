@@ -135,7 +135,7 @@ void RolloutDriver::sample_episodes(PartialBatch& batch, const char* what,
     for (SampledEpisode& e : episodes) {
       ++batch.episodes;
       batch.failed_episodes += e.failed;
-      batch.dropped += e.dropped;
+      batch.counts.dropped += e.dropped;
       if (!e.dropped)
         add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
     }
@@ -174,7 +174,7 @@ void RolloutDriver::sample_stages(const std::vector<Stage>& stages, const char* 
   }
   if (!samples_here()) check_sampled(why);
   completions_->rest();  // the next completions are sampled with other weights
-  PartialBatch& first = *stages.front().batch;  // gets the statistics that several batches share
+  BatchCounts& first = stages.front().batch->counts;  // gets what several batches share
   first.speculation = first.speculation + (completions_->speculation() - before);
   for (const Stage& stage : stages)
     stage.batch->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());

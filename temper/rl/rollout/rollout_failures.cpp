@@ -29,7 +29,7 @@ std::string RolloutFailures::rewarded_here() const {
 Json RolloutFailures::of_this_rank(const PartialBatch& batch, const dist::Group& group) {
   const rewards::FailureCounts& now = rewards_.failures();
   const EnvironmentCounts episodes = episodes_now();
-  const std::vector<int64_t> counts{batch.dropped,
+  const std::vector<int64_t> counts{batch.counts.dropped,
                                     batch.judged,
                                     batch.unrewarded,
                                     batch.episodes,
@@ -64,7 +64,7 @@ void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
     if (environment.empty())
       environment = with_rank(one["environment"].get<std::string>(), rank, alone);
   }
-  batch.dropped = sum[0];
+  batch.counts.dropped = sum[0];
   batch.judged = sum[1];
   batch.unrewarded = sum[2];
   batch.episodes = sum[3];

@@ -7,8 +7,8 @@
 #include "temper/metrics/trace.h"
 #include "temper/rl/episodes/live_episode.h"
 #include "temper/rl/rollout/rollout_lines.h"
-#include "temper/train/run/agreed_error.h"
 #include "temper/train/group_means.h"
+#include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
 namespace {
@@ -63,7 +63,7 @@ void SyncSource::warn_of_failures() {
 PartialBatch SyncSource::draw(int64_t prompts) {
   PartialBatch batch;
   batch.state_before = prompts_.state();
-  batch.prompts = prompts_.next(prompts, passed_over_);
+  batch.prompts = prompts_.next(prompts, batch.counts.passed_over);
   batch.state_after = prompts_.state();
   warn_beyond_positions(batch.prompts, policy_.model->config().max_position_embeddings,
                         config_.rollout.max_new_tokens, messages_);
@@ -83,13 +83,12 @@ void SyncSource::deal(PartialBatch& batch, int64_t samples) const {
 }
 
 std::unique_ptr<PartialBatch> SyncSource::begin() {
-  passed_over_ = 0;
   auto batch = std::make_unique<PartialBatch>(draw(config_.rl.prompts_per_rollout));
   if (batch->prompts.empty()) return nullptr;
   // Not before the run has begun: until then nobody hears a warning.
   if (driver_.episodes() && !driver_.episodes()->shows_tools())
     messages_.warn_once("tools", kHiddenTools);
-  batch->groups_sampled = static_cast<int64_t>(batch->prompts.size());
+  batch->counts.groups_sampled = static_cast<int64_t>(batch->prompts.size());
   deal(*batch, config_.rl.group_size);
   return batch;
 }
@@ -163,7 +162,7 @@ std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
     for (size_t i = 0; i < group.episodes.size(); ++i) {
       const rewards::RewardResult& verdict = judged.at(i);
       batch.unrewarded += verdict.failed;
-      batch.dropped += verdict.dropped;
+      batch.counts.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = group.episodes[i];
       episode.reward += verdict.reward;
@@ -219,12 +218,13 @@ std::vector<EpisodeGroup> SyncSource::fill(PartialBatch& batch, int64_t policy_v
       const bool learns = algorithm.max_refills() == 0 || algorithm.keep(g);
       (learns ? kept : set_aside).push_back(std::move(g));
     }
-    if (std::ssize(kept) >= wanted || batch.refills == algorithm.max_refills()) break;
-    ++batch.refills;
+    if (std::ssize(kept) >= wanted || batch.counts.refills == algorithm.max_refills()) break;
+    ++batch.counts.refills;
     PartialBatch more = draw(wanted - std::ssize(kept));
     batch.state_after = more.state_after;
+    batch.counts.passed_over += more.counts.passed_over;
     if (more.prompts.empty()) break;
-    batch.groups_sampled += std::ssize(more.prompts);
+    batch.counts.groups_sampled += std::ssize(more.prompts);
     batch.prompts = std::move(more.prompts);
     batch.mine.clear();
     deal(batch, config_.rl.group_size);
@@ -247,25 +247,23 @@ RolloutBatch SyncSource::finish(PartialBatch& batch, int64_t policy_version) {
     std::unique_ptr<PartialBatch> next = begin();
     if (!next) break;  // the data has ended
     driver_.sample({{next.get(), config_.rollout.max_new_tokens}}, policy_version);
-    next->groups_sampled += batch.groups_sampled;
-    next->refills = batch.refills;
-    next->speculation = next->speculation + batch.speculation;
+    next->counts.groups_sampled += batch.counts.groups_sampled;
+    next->counts.refills = batch.counts.refills;
+    next->counts.speculation = next->counts.speculation + batch.counts.speculation;
     next->rollout_seconds += batch.rollout_seconds;
     next->reward_seconds += batch.reward_seconds;
-    const int64_t dropped = batch.dropped;  // dropped completions of all ranks
+    const int64_t dropped = batch.counts.dropped;  // dropped completions of all ranks
     batch = std::move(*next);
     rollouts.groups = fill(batch, policy_version);
     failures_.count(batch, group_);
-    batch.dropped += dropped;
+    batch.counts.dropped += dropped;
   }
-  std::vector<double> drafted{static_cast<double>(batch.speculation.drafted_tokens),
-                              static_cast<double>(batch.speculation.accepted_tokens)};
+  last_ = batch.counts;
+  std::vector<double> drafted{static_cast<double>(last_.speculation.drafted_tokens),
+                              static_cast<double>(last_.speculation.accepted_tokens)};
   group_.all_reduce_sum(drafted);
-  speculation_ = {static_cast<int64_t>(drafted[0]), static_cast<int64_t>(drafted[1])};
+  last_.speculation = {static_cast<int64_t>(drafted[0]), static_cast<int64_t>(drafted[1])};
   state_after_ = batch.state_after;
-  groups_sampled_ = batch.groups_sampled;
-  refills_ = batch.refills;
-  dropped_ = batch.dropped;
   rollouts.rollout_seconds = group_.all_reduce_max(batch.rollout_seconds);
   rollouts.reward_seconds = group_.all_reduce_max(batch.reward_seconds);
   failures_.warn(messages_);
@@ -302,14 +300,14 @@ std::unique_ptr<PartialBatch> SyncSource::resume(const std::string& lines, int64
 
 void SyncSource::describe(MetricsRow& row) const {
   if (config_.rl.algorithm->max_refills() > 0) {
-    row.set("groups_sampled", groups_sampled_);
-    row.set("refills", refills_);
+    row.set("groups_sampled", last_.groups_sampled);
+    row.set("refills", last_.refills);
   }
   // In an environment the share would depend on when it answered.
-  if (const auto [drafted, accepted] = speculation_; drafted > 0 && !driver_.episodes())
+  if (const auto [drafted, accepted] = last_.speculation; drafted > 0 && !driver_.episodes())
     row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
-  row.set("completions_dropped", dropped_);
-  if (prompts_.difficulty().any()) row.set("prompts_passed_over", passed_over_);
+  row.set("completions_dropped", last_.dropped);
+  if (prompts_.difficulty().any()) row.set("prompts_passed_over", last_.passed_over);
   failures_.describe(row);
 }
 
@@ -344,11 +342,11 @@ bool SyncSource::evaluate(train::EvaluationSums& sums, const std::function<bool(
 Json SyncSource::state() const {
   Json state = failures_.state();
   state["loader"] = state_after_.to_json();
-  state["batch"] = {groups_sampled_, refills_, dropped_};
-  state["drafts"] = {speculation_.drafted_tokens, speculation_.accepted_tokens};
+  state["batch"] = {last_.groups_sampled, last_.refills, last_.dropped};
+  state["drafts"] = {last_.speculation.drafted_tokens, last_.speculation.accepted_tokens};
   if (prompts_.difficulty().any())
     state["difficulty"] = {{"success", prompts_.difficulty().to_json()},
-                           {"passed_over", passed_over_}};
+                           {"passed_over", last_.passed_over}};
   return state;
 }
 
@@ -357,11 +355,11 @@ void SyncSource::restore(const Json& state, const std::string& where) {
   prompts_.restore(state_after_);
   failures_.restore(state, where);
   const std::vector<int64_t> batch = whole_numbers(state, "batch", 3, where);
-  groups_sampled_ = batch[0];
-  refills_ = batch[1];
-  dropped_ = batch[2];
   const std::vector<int64_t> drafts = whole_numbers(state, "drafts", 2, where);
-  speculation_ = {drafts[0], drafts[1]};
+  last_ = {.groups_sampled = batch[0],
+           .refills = batch[1],
+           .dropped = batch[2],
+           .speculation = {drafts[0], drafts[1]}};
   if (!prompts_.difficulty().any() || !state.contains("difficulty")) return;
   const Json& difficulty = state["difficulty"];
   check<DataError>(difficulty.is_object() && difficulty.contains("success") &&
@@ -369,7 +367,7 @@ void SyncSource::restore(const Json& state, const std::string& where) {
                        difficulty["passed_over"].is_number_integer(),
                    where, ": `difficulty` must hold `success` and `passed_over`");
   prompts_.difficulty().restore(difficulty["success"], where);
-  passed_over_ = difficulty["passed_over"].get<int64_t>();
+  last_.passed_over = difficulty["passed_over"].get<int64_t>();
 }
 
 std::vector<std::pair<std::string, std::string>> SyncSource::summary() const {

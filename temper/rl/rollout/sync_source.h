@@ -103,10 +103,8 @@ class SyncSource : public RolloutSource {
   std::map<int64_t, std::vector<rewards::RewardResult>> verdicts_;  // by group, not yet asked for
   std::map<int64_t, EpisodeGroup> scored_;  // by reference_worker_, the same
   RolloutFailures failures_;
-  data::LoaderState state_after_;                           // of the last batch
-  int64_t groups_sampled_ = 0, refills_ = 0, dropped_ = 0;  // of the last batch
-  int64_t passed_over_ = 0;                                 // prompts, of the last batch
-  generate::Speculation::Statistics speculation_;           // as well
+  data::LoaderState state_after_;  // of the last batch
+  BatchCounts last_;               // of it, over all ranks
 };
 
 }  // namespace temper::rl
