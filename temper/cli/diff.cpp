@@ -1,7 +1,12 @@
 // temper diff: the differences between two runs, or two models.
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,10 +15,11 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/cli/compared_tensors.h"
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
+#include "temper/io/weight_files.h"
+#include "temper/models/files/tensors.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {
@@ -84,6 +90,72 @@ const char* config_name(const std::string& directory) {
   for (const char* name : {"config.json", "adapter_config.json"})
     if (fs::exists(directory + "/" + name)) return name;
   return nullptr;
+}
+
+struct TensorDifference {
+  std::string name;
+  // "[2, 3] and [2, 4]", "BF16 and F32", or empty: the values differ.
+  std::string form;
+  double largest = 0;  // largest absolute difference of the values; NaN where only one is NaN
+};
+
+struct ComparedTensors {
+  int64_t compared = 0;  // tensors that both have
+  std::vector<TensorDifference> differ;
+  std::vector<std::string> only_a, only_b;
+  bool equal() const { return differ.empty() && only_a.empty() && only_b.empty(); }
+};
+
+// In pieces, so that a tensor of a large vocabulary is not in memory twice in float64.
+double most_apart(const TensorView& a, const TensorView& b) {
+  constexpr int64_t kPiece = int64_t{1} << 22;
+  const at::Tensor x = models::to_tensor(a, at::kFloat).flatten(),
+                   y = models::to_tensor(b, at::kFloat).flatten();
+  double largest = 0;
+  for (int64_t from = 0; from < x.numel(); from += kPiece) {
+    const int64_t count = std::min(kPiece, x.numel() - from);
+    const at::Tensor p = x.narrow(0, from, count).to(at::kDouble),
+                     q = y.narrow(0, from, count).to(at::kDouble);
+    // Equal infinities, and NaN in both, are no difference.
+    const at::Tensor same = p.eq(q).logical_or(p.isnan().logical_and(q.isnan()));
+    const double piece =
+        at::where(same, at::zeros({}, at::kDouble), (p - q).abs()).max().item<double>();
+    if (std::isnan(piece)) return std::numeric_limits<double>::quiet_NaN();
+    largest = std::max(largest, piece);
+  }
+  return largest;
+}
+
+ComparedTensors compare_tensors(const TensorMap& a, const TensorMap& b) {
+  ComparedTensors out;
+  for (const auto& [name, x] : a) {
+    const auto found = b.find(name);
+    if (found == b.end()) {
+      out.only_a.push_back(name);
+      continue;
+    }
+    ++out.compared;
+    const TensorView& y = found->second;
+    if (x.shape != y.shape) {
+      out.differ.push_back({name, shape_text(x.shape) + " and " + shape_text(y.shape),
+                            std::numeric_limits<double>::quiet_NaN()});
+      continue;
+    }
+    const bool same_dtype = x.dtype == y.dtype;
+    if (same_dtype && (x.num_bytes == 0 || std::memcmp(x.data, y.data, x.num_bytes) == 0)) continue;
+    out.differ.push_back({name,
+                          same_dtype ? "" : str(dtype_name(x.dtype), " and ", dtype_name(y.dtype)),
+                          most_apart(x, y)});
+  }
+  for (const auto& [name, y] : b)
+    if (!a.contains(name)) out.only_b.push_back(name);
+  return out;
+}
+
+// The weights of a model's or adapter's directory. Throws DataError.
+TensorMap tensors_of(const std::string& directory) {
+  const std::string adapter = directory + "/adapter_model.safetensors";
+  return fs::exists(adapter) ? read_safetensors(adapter) : read_weights(directory);
 }
 
 class Diff : public Command {

@@ -5,8 +5,9 @@
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/rollout/sync_source.h"
 #include "temper/rl/task.h"
-#include "temper/rl/weights/serving.h"
 #include "temper/train/ranks.h"
+#include "temper/train/roles.h"
+#include "temper/workers/model_worker.h"
 #include "temper/workers/role_ranks.h"
 
 namespace temper::rl {
@@ -71,6 +72,27 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
   return train::run_task(config, roles, mesh, directory, task);
+}
+
+// A rank that has roles of its own: samples, computes the reference model's log-probabilities, or
+// both, until the run ends.
+train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
+  // The ranks that train learn its address before it has loaded anything.
+  workers::RankServer server(world, config.training_ranks(world.size()).size());
+  const dist::Mesh mesh = world.role_mesh(config.roles);
+  train::Policy policy = train::load_policy(config, mesh);
+  std::unique_ptr<workers::Scoring> scoring;
+  std::unique_ptr<workers::Sampling> sampling;
+  if (config.roles.scores(world.rank()))
+    scoring = std::make_unique<workers::Scoring>(train::frozen_start(policy, config));
+  if (config.roles.samples(world.rank()))
+    sampling = std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
+                                                   config.rollout.engine_options(),
+                                                   config.rl.max_staleness);
+  else if (!policy.lora)
+    policy.model = nullptr;  // the reference is a model of its own
+  workers::ModelWorker worker(mesh.tensor, std::move(sampling), std::move(scoring));
+  return workers::serve(server, worker);
 }
 
 // The run of a rank, whatever its role. `load` adds models to those of a rank that trains.
