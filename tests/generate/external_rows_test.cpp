@@ -16,12 +16,12 @@
 using namespace temper;
 using namespace temper::generate;
 using external_rows::replaced;
-using external_rows::Row;
 
 namespace {
 
-using Samples = std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>,  // tokens
-                                                                std::vector<float>>>;
+using SampledTokens =
+    std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>,  // tokens
+                                                    std::vector<float>>>;
 
 std::vector<int32_t> some_tokens(int64_t count, int64_t seed) {
   std::vector<int32_t> tokens;
@@ -38,9 +38,9 @@ GenerationOptions sampled(int64_t tokens) {
   return options;
 }
 
-Samples sample(Engine& engine, const std::vector<Request>& requests) {
+SampledTokens sample(Engine& engine, const std::vector<Request>& requests) {
   for (const Request& r : requests) engine.submit(r);
-  Samples out;
+  SampledTokens out;
   engine.run([&](Completion c) {
     engine.check_invariants();
     out[{c.index, c.sample}] = {c.tokens, c.logprobs};
@@ -66,7 +66,7 @@ struct Prompts {
            const std::string& digest) {
     const auto index = static_cast<int64_t>(plain.size());
     plain.push_back({index, tokens, 3, sampled(12)});
-    Row row = replaced(model, tokens, begin, end, digest);
+    external_rows::Row row = replaced(model, tokens, begin, end, digest);
     external.push_back({index, row.tokens, 3, sampled(12)});
     external.back().rows = row.rows;
   }
@@ -81,7 +81,7 @@ TEST_CASE("rows that are embeddings are sampled from and scored to the bits of t
     const auto model = models::load_model(golden_model(name));
     const Prompts prompts(*model);
     Engine plain(*model, {});
-    const Samples expected = sample(plain, prompts.plain);
+    const SampledTokens expected = sample(plain, prompts.plain);
     REQUIRE(expected.size() == 12);
     const int64_t page = PageCache(*model, 0).page_bytes(),
                   state = PageCache(*model, 0).state_bytes();
@@ -140,16 +140,17 @@ TEST_CASE("prompts with the same placeholders share pages exactly where their di
     const std::vector<int32_t> one = some_tokens(75, 1), other = some_tokens(75, 6);
     std::vector<int32_t> mixed = one;
     std::copy(other.begin() + 3, other.begin() + 61, mixed.begin() + 3);
-    const Row a = replaced(*model, one, 3, 61, "a"), b = replaced(*model, mixed, 3, 61, "b");
+    const external_rows::Row a = replaced(*model, one, 3, 61, "a"),
+                             b = replaced(*model, mixed, 3, 61, "b");
     REQUIRE(a.tokens == b.tokens);
-    const auto request = [&](const Row& row) {
+    const auto request = [&](const external_rows::Row& row) {
       Request r{0, row.tokens, 1, sampled(6)};
       r.rows = row.rows;
       return r;
     };
     Engine alone(*model, {}), plain(*model, {}), both(*model, {});
-    const Samples of_a = sample(alone, {request(a)}),
-                  of_b = sample(plain, {{0, mixed, 1, sampled(6)}});
+    const SampledTokens of_a = sample(alone, {request(a)}),
+                        of_b = sample(plain, {{0, mixed, 1, sampled(6)}});
     CHECK((of_a != of_b));
     CHECK((sample(both, {request(a)}) == of_a));
     CHECK((sample(both, {request(b)}) == of_b));

@@ -66,7 +66,7 @@ struct Pages {
   Pages(const AttentionShape& s, int64_t count)
       : shape(s), memory(static_cast<size_t>(count * page_bytes(s) / 4), kNan) {}
   void reserve(std::vector<void*>& pages, int64_t tokens) {
-    while (static_cast<int64_t>(pages.size()) * page_tokens() < tokens)
+    while (static_cast<int64_t>(pages.size()) * temper::kernels::page_tokens() < tokens)
       pages.push_back(memory.data() + used++ * (page_bytes(shape) / 4));
   }
 };
@@ -123,7 +123,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
       Draws draws(++seed);
       CAPTURE(seed);
       // A prompt with more completions than fit a tile, and two sequences of their own.
-      const int64_t prompt = 2 * page_tokens() + 5;
+      const int64_t prompt = 2 * temper::kernels::page_tokens() + 5;
       const std::vector<int64_t> completions{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
       const Forest f = forest_of({{-1, prompt},
                                   {0, 40},

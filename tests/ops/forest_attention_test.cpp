@@ -85,7 +85,8 @@ std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begi
 std::vector<float> through_pages(const AttentionShape& s, const Inputs<float>& in, int64_t n,
                                  Draws& draws) {
   // What no token has written must not be read: 0 times NaN is NaN.
-  const int64_t count = n / page_tokens() + 1, floats = page_bytes(s) / 4;
+  const int64_t count = n / temper::kernels::page_tokens() + 1,
+                floats = temper::kernels::page_bytes(s) / 4;
   std::vector<float> memory(static_cast<size_t>(count * floats),
                             std::numeric_limits<float>::quiet_NaN());
   std::vector<void*> pages;
@@ -196,7 +197,7 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       Draws draws(++seed);
       CAPTURE(seed);
       Forest f;
-      const int64_t n = draws.between(1, 100), all = page_bytes(s);
+      const int64_t n = draws.between(1, 100), all = temper::kernels::page_bytes(s);
       f.add_root(blank(n));
       Inputs<float> in = draw_inputs(draws, s, n);
       const Inputs<float> plain = in;
@@ -207,7 +208,7 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       attention<float>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
                        whole.data(), nullptr);
       s.cache_dtype = dtype;
-      CHECK(2 * page_bytes(s) == all);
+      CHECK(2 * temper::kernels::page_bytes(s) == all);
       for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
       s.cache_dtype = CacheDtype::kFloat32;
     }
