@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/config/config.h"
-#include "temper/base/config/config_synonyms.h"
+#include "temper/cli/parts/shared_config.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/task.h"
 #include "temper/models/decoder.h"
