@@ -11,6 +11,10 @@ python3 "$source/tools/check_layers.py" > "$dir/out" || fail "this tree: $(cat "
 
 mkdir -p "$dir/tools" "$dir/temper/train" "$dir/temper/ops/native/kernels" "$dir/temper/data" "$dir/temper/dist"
 cp "$source/tools/check_layers.py" "$dir/tools/"
+for readme in "$source"/temper/*/README.md; do
+  mkdir -p "$dir/temper/$(basename "$(dirname "$readme")")"
+  cp "$readme" "$dir/temper/$(basename "$(dirname "$readme")")/"
+done
 # expect MESSAGE FILE LINE: a file with this second line alone is refused with this message; an empty message: is not.
 expect() {
   mkdir -p "$dir/$(dirname "$2")"
@@ -38,6 +42,9 @@ expect "" temper/train/a.h '#include "temper/train/b.h"'
 expect "" temper/train/a.h '#include "temper/base/error.h"'
 expect "" temper/train/a.h '#include <ATen/ATen.h>'
 expect "" temper/dist/a.cpp '#include <torch/csrc/distributed/c10d/Store.hpp>'
+printf 'a\nb\nc\nd\n' > "$dir/temper/train/README.md"
+expect "temper/train/README.md: 4 lines, expected one to three that say what is where" temper/train/a.h ""
+cp "$source/temper/train/README.md" "$dir/temper/train/"
 for i in $(seq 30); do touch "$dir/temper/train/file$i.h"; done
 expect "temper/train: 31 files, expected at most 30; split the folder" temper/train/a.h ""
 expect "" temper/dist/a.h ""
