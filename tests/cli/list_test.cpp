@@ -50,7 +50,8 @@ TEST_CASE("every row has as many cells as its table has columns, and none is emp
         CAPTURE(row.name);
         CHECK((row.cells.empty() || row.cells.size() == table.header.size()));
         CHECK((row.name.empty() || !row.line.empty()));
-        if (row.cells.size() > 1) CHECK(!row.cells[1].empty());
+        const size_t said = table.header[1] == "unit" ? 2 : 1;  // a number may have no unit
+        if (row.cells.size() > said) CHECK(!row.cells[said].empty());
         for (const std::string& cell : row.cells)
           CHECK(std::count(cell.begin(), cell.end(), '`') % 2 == 0);
       }
