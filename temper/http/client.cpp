@@ -294,6 +294,7 @@ struct Client::Impl {
       read += static_cast<int64_t>(n);
       if (n > 0) continue;
       closed = true;
+      if (!parser->got_some()) fail(kNotWhole);
       parser->put_eof(error);
       if (error) fail(kNotWhole);
     }

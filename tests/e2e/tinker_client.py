@@ -277,7 +277,7 @@ def errors():
     for path, body, words in [("create_model", {"base_model": "model"}, ["`session_id`: missing"]), ("session_heartbeat", {}, ["`session_id`: missing"]),
                               ("get_info", {}, ["`model_id`: missing"]), ("retrieve_future", {}, ["`request_id`: missing"]),
                               ("create_model", {**lora, "lora_config": {"rank": 1, "seed": 1 << 63}}, ["`seed`: found 9223372036854775808", "to 9223372036854775807"]),
-                              ("optim_step", {"model_id": model, "seq_id": 12, "adam_params": {"learning_rate": 1e38}}, ["`learning_rate`: found 1e+38", "from 0 to 1e6"]),
+                              ("optim_step", {"model_id": model, "seq_id": 12, "adam_params": {"learning_rate": 1e38}}, ["`learning_rate`: found 1e+38", "from 0 to 1000000"]),
                               ("optim_step", {"model_id": model, "seq_id": 13, "adam_params": {"beta1": 1}}, ["`beta1`: found 1,", "below 1"]),
                               ("optim_step", {"model_id": model, "seq_id": 14, "adam_params": {"weight_decy": 1}}, ["`weight_decy`: unknown", "`weight_decay`"]),
                               ("forward_backward", b"\x0a\x7fshort", ["protobuf", "ends within a field"]), ("forward_backward", b"\xff" * 100, ["more than 64 bits"])]:

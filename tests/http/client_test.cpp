@@ -47,6 +47,7 @@ class EndlessServer {
           n = ::send(client, block.data(), block.size(), MSG_NOSIGNAL);
           sent += static_cast<size_t>(std::max<ssize_t>(n, 0));
         }
+        if (part.empty()) ::shutdown(client, SHUT_WR);
       }
     });
   }
@@ -169,6 +170,17 @@ class TlsServer {
 };
 
 }  // namespace
+
+TEST_CASE("an answer that ends too early is none, wherever it ends") {
+  const std::string whole = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    CAPTURE(bytes);
+    EndlessServer server(whole.substr(0, bytes), "", 0);
+    CHECK(failure(server.url).find("before the answer was whole") != std::string::npos);
+  }
+  EndlessServer server("HTTP/1.1 200 OK\r\n\r\nhello", "", 0);  // up to the connection's end
+  CHECK(Client(parse_url(server.url), "", 60).get("/v1/models") == "hello");
+}
 
 TEST_CASE("https: the server's certificate has to be one that this machine trusts, of that host") {
   const std::filesystem::path file =
