@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <omp.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -15,6 +16,16 @@ namespace {
 constexpr size_t kInFlight = 2;
 
 }  // namespace
+
+Channel::Channel(std::shared_ptr<dist::Group> group)
+    : group_(std::move(group)), queue_({.on_start = [] {
+        omp_set_num_threads(1);  // for this thread only: the processors are the model's
+        trace::name_thread("communication");
+      }}) {}
+
+std::shared_future<void> Channel::run(std::function<void(dist::Group&)> work) {
+  return queue_.run([this, work = std::move(work)] { work(*group_); }).share();
+}
 
 FsdpUnit::FsdpUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
                    std::shared_ptr<UnitSchedule> schedule)

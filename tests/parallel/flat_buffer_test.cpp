@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/mesh.h"
-#include "temper/parallel/channel.h"
+#include "temper/parallel/sharded_unit.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
