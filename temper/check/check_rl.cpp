@@ -4,8 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/check/check_run.h"
-#include "temper/check/memory/rollout_disk.h"
-#include "temper/check/memory/saturated.h"
+#include "temper/check/memory/disk.h"
 #include "temper/check/program_checks.h"
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"

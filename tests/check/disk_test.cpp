@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "temper/check/memory/saturated.h"
 #include "temper/train/sft/sft.h"
 #include "tests/check/tiny.h"
 

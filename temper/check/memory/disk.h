@@ -9,11 +9,29 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "temper/check/memory/memory.h"
 #include "temper/check/memory/run_shape.h"
+#include "temper/data/loader.h"
+#include "temper/rl/config.h"
+#include "temper/train/policy.h"
 
 namespace temper::checks {
+
+// Sums and products of counts that are not negative; what is beyond int64_t is its largest number.
+inline int64_t saturated_sum(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
+
+inline int64_t saturated_product(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
+
+// a / b, upwards; b is above 0.
+inline int64_t quotient_up(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 struct DiskPlan {
   Parts left;              // what the finished run leaves, in bytes by part
@@ -24,5 +42,11 @@ struct DiskPlan {
 
 // The plan of a run of so many steps.
 DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t steps);
+
+// The disk space of the rollout files after so many updates, measured on lines made up of the run's
+// own prompts, whose completions have rollout.max_new_tokens tokens: an upper bound where
+// completions are shorter.
+DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
+                       const data::RowOrder& order, int64_t updates);
 
 }  // namespace temper::checks
