@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <omp.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -8,17 +9,20 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <ostream>
+#include <string>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/cli/device_report.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/options.h"
 #include "temper/data/read/parquet.h"
 #include "temper/dist/collective_times.h"
 #include "temper/dist/environment.h"
 #include "temper/dist/mesh.h"
+#include "temper/models/device.h"
+#include "temper/models/device_memory.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/native/kernels/bfloat16/bfloat16_tiles.h"
@@ -36,6 +40,8 @@ const std::vector<int64_t> kCollectiveBytes{int64_t{4} << 10, int64_t{256} << 10
                                             int64_t{64} << 20};
 constexpr double kCollectiveSeconds = 0.3;  // for each collective and size
 constexpr double kLongestCollectiveMinutes = 5;
+constexpr int64_t kSide = 4096;                     // of the matrices of the measured product
+constexpr int64_t kReadNumbers = int64_t{1} << 26;  // float32
 
 template <class Work>
 double best_of(int times, Work work) {
@@ -124,6 +130,57 @@ std::string simd() {
     targets += (targets.empty() ? "" : " or ") + name;
   return str(kernels::simd_name(), ", panels of ", kernels::panel_width(), " columns (TEMPER_SIMD",
              variable && *variable ? str("=", variable) : str(": ", targets), ")");
+}
+
+// The shortest of a few times, the first of which loads the kernel. `work` gives a tensor whose one
+// number is read, which waits for the device.
+template <class Work>
+double shortest_seconds(Work work) {
+  return best_of(4, [&] { work().template item<double>(); });
+}
+
+std::string product_speed(at::Device device, at::ScalarType type) {
+  const at::Tensor a = at::ones({kSide, kSide}, at::TensorOptions(device).dtype(type));
+  const double side = static_cast<double>(kSide),
+               seconds = shortest_seconds([&] { return at::mm(a, a)[0][0].to(at::kDouble); });
+  return str(static_cast<int64_t>(2 * side * side * side / seconds / 1e9));
+}
+
+int64_t reading_speed(at::Device device) {
+  const at::Tensor x = at::ones({kReadNumbers}, at::TensorOptions(device).dtype(at::kFloat));
+  const double seconds = shortest_seconds([&] { return x.sum().to(at::kDouble); });
+  return static_cast<int64_t>(4.0 * static_cast<double>(kReadNumbers) / seconds / 1e9);
+}
+
+// Empty: the device's allocator does not say.
+std::string free_memory(at::Device device) {
+  const auto known = models::memory_of(device);
+  if (!known) return {};
+  return str(known->free / 1'000'000, " of ", known->all / 1'000'000, " MB free, ");
+}
+
+void print_device(std::ostream& out, at::Device device) {
+  const at::NoGradGuard no_grad;
+  out << "gpu          " << device.str() << ": " << free_memory(device) << "products "
+      << product_speed(device, at::kFloat) << " GFLOP/s in float32, "
+      << product_speed(device, at::kBFloat16) << " in bfloat16 (" << kSide << " x " << kSide
+      << " x " << kSide << "), reading " << reading_speed(device) << " GB/s" << std::endl;
+}
+
+// A line for each device of models::device_kinds(): memory, speed of float32 and bfloat16 products,
+// bandwidth; "none" and why where there is no GPU.
+void print_devices(std::ostream& out) {
+  for (const auto& kind : models::device_kinds().list()) {
+    if (kind.value.type == at::kCPU) continue;
+    int64_t count = 0;
+    try {
+      count = kind.value.count();
+    } catch (const ConfigError& e) {
+      out << "gpu          none: " << e.what() << std::endl;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      print_device(out, {kind.value.type, static_cast<at::DeviceIndex>(i)});
+  }
 }
 
 // Throws ConfigError, once all is printed, where TEMPER_BACKEND names no backend.
