@@ -6,9 +6,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
+#include "temper/cli/parts/options.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/stream.h"
-#include "temper/cli/parts/suggested.h"
 #include "temper/cli/parts/work.h"
 #include "temper/models/files/hf_config.h"
 

@@ -7,10 +7,10 @@
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
 #include "temper/cli/eval/episodes.h"
+#include "temper/cli/parts/options.h"
 #include "temper/cli/parts/output.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/stream.h"
-#include "temper/cli/parts/suggested.h"
 #include "temper/cli/parts/work.h"
 #include "temper/generate/engine.h"
 

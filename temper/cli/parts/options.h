@@ -102,6 +102,13 @@ struct SamplingFlags {
   generate::GrammarChoice grammar_;
 };
 
+// Sets the options whose flags were not given to what the model's generation_config.json suggests,
+// and says on stderr which. `app` has parsed the flags of SamplingFlags. Throws DataError.
+void follow_suggested(const CLI::App& app, const std::string& model_dir,
+                      generate::SamplingOptions& sampling);
+// Where the options differ from what the file suggests, prints both to stderr. Throws DataError.
+void say_what_is_used(const std::string& model_dir, const generate::SamplingOptions& sampling);
+
 // --speculative.
 void add_speculative(CLI::App& app, generate::EngineOptions& engine);
 

@@ -1,8 +1,10 @@
 #include <cmath>
+#include <iostream>
 #include <map>
 
 #include "temper/base/error.h"
 #include "temper/cli/parts/options.h"
+#include "temper/generate/sampling/suggested_sampling.h"
 
 namespace temper::cli {
 
@@ -113,6 +115,26 @@ void BatchFlags::add_to(CLI::App& app) {
                  "maximum memory of the key-value cache; 0: a quarter of the usable memory")
       ->check(non_negative());
   add_speculative(app, engine);
+}
+
+void follow_suggested(const CLI::App& app, const std::string& model_dir,
+                      generate::SamplingOptions& sampling) {
+  const auto not_given = [&](const generate::SamplingOption& option) {
+    return app.count(option.flag()) == 0;
+  };
+  const std::string taken = generate::take_suggested(model_dir, sampling, not_given);
+  if (!taken.empty())
+    std::cerr << "sampling as generation_config.json suggests: " << taken << "; flags win"
+              << std::endl;
+}
+
+void say_what_is_used(const std::string& model_dir, const generate::SamplingOptions& sampling) {
+  generate::SamplingOptions suggested = sampling;
+  const std::string says = generate::take_suggested(model_dir, suggested);
+  const std::string used = generate::described(sampling);
+  if (generate::described(suggested) != used)
+    std::cerr << "sampling with " << used << "; generation_config.json suggests " << says
+              << std::endl;
 }
 
 }  // namespace temper::cli
