@@ -7,9 +7,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/cli/parts/chat_templates.h"
 #include "temper/cli/parts/output.h"
 #include "temper/cli/parts/progress.h"
+#include "temper/cli/parts/work.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "temper/text/chat/chat_template.h"
 #include "temper/text/unicode.h"

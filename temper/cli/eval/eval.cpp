@@ -12,7 +12,6 @@
 #include "temper/cli/eval/eval_outcome.h"
 #include "temper/cli/eval/eval_pairs.h"
 #include "temper/cli/eval/eval_perplexity.h"
-#include "temper/cli/parts/chat_templates.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/work.h"
 #include "temper/metrics/format.h"

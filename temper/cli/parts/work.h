@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/cli/parts/chat_templates.h"
 #include "temper/cli/parts/options.h"
 #include "temper/data/read/jsonl.h"
 #include "temper/data/rows/prompt_row.h"
 #include "temper/models/model.h"
+#include "temper/text/chat/chat_template.h"
 #include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::cli {
@@ -57,6 +57,24 @@ class InputRows {
   bool prompts_as_user_;
   std::string input_;
   bool any_ = false;
+};
+
+// The chat templates of a model and of its adapters.
+class ChatTemplates {
+ public:
+  explicit ChatTemplates(const ModelFlags& flags);
+  // By the numbers of adapter_of: the adapter's own where its directory has one, else the model's,
+  // which is one object for all of them; null where there is none. Read when it is first asked for.
+  // Throws DataError.
+  std::shared_ptr<const ChatTemplate> of(int adapter);
+  // Makes templates write the date of this call, unless --template-date gave one.
+  void read_date();
+
+ private:
+  std::string model_;
+  jinja::RenderOptions render_;
+  std::vector<std::string> adapters_;                          // directories; empty: none
+  std::map<int, std::shared_ptr<const ChatTemplate>> loaded_;  // -1: the model's
 };
 
 // Prompts of rows {"tokens"}, {"prompt"} (text or messages), {"messages"} or {"prompt_ids"}.
