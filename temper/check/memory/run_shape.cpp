@@ -1,4 +1,4 @@
-#include "temper/check/memory/model_shape.h"
+#include "temper/check/memory/run_shape.h"
 
 #include <algorithm>
 #include <map>
