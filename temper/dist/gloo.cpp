@@ -16,7 +16,6 @@
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
 #include "temper/dist/device_transport.h"
-#include "temper/dist/new_connections.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,16 +12,19 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/base/liveness.h"
 #include "temper/dist/environment.h"
-#include "temper/dist/new_connections.h"
 
 namespace temper::dist {
 namespace {
@@ -90,6 +94,21 @@ int accept_from(int listening) {
 
 void tell(int fd, int32_t word) {
   if (fd >= 0) ::send(fd, &word, sizeof word, MSG_NOSIGNAL);
+}
+
+std::set<int> connections() {
+  std::set<int> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const std::string name = entry.path().filename().string();
+    int fd = -1;
+    std::from_chars(name.data(), name.data() + name.size(), fd);
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (fd < 0 || ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) found.insert(fd);
+  }
+  return found;
 }
 
 }  // namespace
@@ -272,6 +291,13 @@ std::function<void(const LostPeer&)> end_process(int rank) {
       ::_exit(1);
     }).detach();
   };
+}
+
+NewConnections::NewConnections() : before_(connections()) {}
+
+void NewConnections::notice_loss() const {
+  for (const int fd : connections())
+    if (!before_.contains(fd)) notice_silence(fd);
 }
 
 }  // namespace temper::dist

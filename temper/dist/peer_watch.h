@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -85,5 +86,16 @@ void note_heard();
 // loss (above), save what can be saved and report it, then ends this process with exit status 1 and
 // a message. Checkpoints are complete at any time.
 std::function<void(const LostPeer&)> end_process(int rank);
+
+// The TCP connections that this process makes while one lives, to other ranks.
+class NewConnections {
+ public:
+  NewConnections();
+  // From now on each collective fails as notice_silence() says.
+  void notice_loss() const;
+
+ private:
+  std::set<int> before_;
+};
 
 }  // namespace temper::dist
