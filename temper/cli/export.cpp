@@ -8,7 +8,6 @@
 #include "temper/base/error.h"
 #include "temper/cli/export_probe.h"
 #include "temper/cli/parts/work.h"
-#include "temper/cli/parts/written_dtype.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/config.h"

@@ -4,8 +4,7 @@
 #include <iostream>
 
 #include "temper/base/error.h"
-#include "temper/cli/parts/options.h"
-#include "temper/cli/parts/written_dtype.h"
+#include "temper/cli/parts/work.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/stream.h"

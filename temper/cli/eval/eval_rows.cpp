@@ -30,8 +30,7 @@ std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool 
   if (!scalar) return preference::make_pair_scorer(load(flags));
   auto model = models::load_scalar_model(flags.model, flags.kept());
   if (!flags.adapter.empty()) {
-    warn_of_other_base(flags.model, flags.adapter);
-    warn_of_other_format(flags.adapter, flags.storage);
+    warn_of_mismatch(flags, flags.adapter);
     models::load_adapter(*model, flags.adapter);
   }
   return preference::make_pair_scorer(std::move(model));

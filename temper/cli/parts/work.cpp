@@ -42,9 +42,10 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
             << ", not for " << printable(model_dir) << std::endl;
 }
 
-void warn_of_other_format(const std::string& adapter, const std::string& storage) {
+void warn_of_mismatch(const ModelFlags& flags, const std::string& adapter) {
+  warn_of_other_base(flags.model, adapter);
   const std::optional<models::BaseFormat> trained = models::adapter_base_format(adapter);
-  if (!trained || !trained->is_rounded() || trained->storage == storage) return;
+  if (!trained || !trained->is_rounded() || trained->storage == flags.storage) return;
   std::cerr << "warning: " << printable(adapter) << " was trained on " << trained->storage
             << " weights, and these are not: --storage " << trained->storage
             << " gives what it was trained with" << std::endl;
@@ -78,13 +79,11 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
     std::cerr << "warning: " << printable(untied) << std::endl;
   // In this order they have the numbers of adapter_of.
   for (const NamedAdapter& named : flags.named) {
-    warn_of_other_base(flags.model, named.directory);
-    warn_of_other_format(named.directory, flags.storage);
+    warn_of_mismatch(flags, named.directory);
     models::load_frozen_adapter(*model, named.directory);
   }
   if (!flags.adapter.empty()) {
-    warn_of_other_base(flags.model, flags.adapter);
-    warn_of_other_format(flags.adapter, flags.storage);
+    warn_of_mismatch(flags, flags.adapter);
     models::load_adapter(*model, flags.adapter);
   }
   return model;
@@ -113,6 +112,16 @@ std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::Prom
           << "\", so this adapter is not used; --adapter DIR, without a name, is for every row"
           << std::endl;
   return out;
+}
+
+void add_written_dtype(CLI::App& app, std::string& dtype) {
+  app.add_option("--dtype", dtype, "dtype of the written weights")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+}
+
+at::ScalarType scalar_type_of(const std::string& dtype) {
+  if (dtype == "bfloat16") return at::kBFloat16;
+  return dtype == "float16" ? at::kHalf : at::kFloat;
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {

@@ -1,6 +1,9 @@
 // What the working verbs share: models with adapters, rows of prompts, and sampling with progress.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,9 +23,8 @@ namespace temper::cli {
 
 // Warns on stderr where the adapter was made for another model that is on this machine, too.
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter);
-// Warns on stderr where the adapter was trained on quantized weights, and `storage`, as --storage
-// has it, is another format.
-void warn_of_other_format(const std::string& adapter, const std::string& storage);
+// The same, and where the adapter was trained on quantized weights and --storage is another format.
+void warn_of_mismatch(const ModelFlags& flags, const std::string& adapter);
 // Computes on what --device and --backend say. Throws ConfigError for what this build lacks.
 void use_device(const ModelFlags& flags);
 // The model with its adapters.
@@ -31,6 +33,11 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
 // name or the base model, where it names none. Throws DataError for an unknown name.
 int adapter_of(const ModelFlags& flags, const Json& row, const std::string& where);
 std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::PromptRow> rows);
+
+// The dtype of weights that a verb writes: adds the flag --dtype (float32, bfloat16 or float16);
+// `dtype` keeps its value where it is not given.
+void add_written_dtype(CLI::App& app, std::string& dtype);
+at::ScalarType scalar_type_of(const std::string& dtype);
 
 // The tokenizer of a model directory, or null where it has none.
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory);
