@@ -13,22 +13,18 @@ namespace {
 class NoPipeSignal {
  public:
   NoPipeSignal() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
   ~NoPipeSignal() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
     const timespec now{};
-    if (!sigismember(&before_, SIGPIPE)) sigtimedwait(&pipe, nullptr, &now);
+    if (!sigismember(&before_, SIGPIPE)) sigtimedwait(&pipe_, nullptr, &now);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
  private:
-  sigset_t before_;
+  sigset_t pipe_, before_;  // that signal alone, and the thread's mask
 };
 
 }  // namespace
