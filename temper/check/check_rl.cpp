@@ -11,7 +11,6 @@
 #include "temper/data/read/source_format.h"
 #include "temper/data/rows/prompt_row.h"
 #include "temper/generate/remote/server_check.h"
-#include "temper/models/files/directory.h"
 #include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"

@@ -10,7 +10,6 @@
 #include "temper/distill/strategy.h"
 #include "temper/distill/teacher.h"
 #include "temper/models/files/directory.h"
-#include "temper/preference/losses.h"
 #include "temper/preference/pair_task.h"
 #include "temper/train/sft/sft.h"
 

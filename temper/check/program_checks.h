@@ -7,7 +7,6 @@
 #include "temper/check/check_list.h"
 #include "temper/env/config.h"
 #include "temper/rewards/reward.h"
-#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::checks {
 

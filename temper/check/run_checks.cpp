@@ -1,7 +1,6 @@
 #include "temper/check/run_checks.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <atomic>
-#include <vector>
 
 #include "temper/base/error.h"
 #include "temper/parallel/sharded_unit.h"

@@ -1,5 +1,4 @@
 // temper data: looks at row files and prepares them.
-#include <algorithm>
 #include <utility>
 
 #include "temper/base/error.h"

@@ -1,7 +1,6 @@
 #include "temper/cli/list/tables.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
