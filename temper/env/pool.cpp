@@ -3,12 +3,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "temper/base/error.h"
 #include "temper/env/command_host.h"
-#include "temper/env/native_host.h"
 #include "temper/env/tool_host.h"
 #include "temper/process/pipes.h"
 
@@ -16,6 +15,48 @@ namespace temper::env {
 namespace {
 
 using process::Clock;
+
+// Episodes of an environment in this process (environment.h).
+class NativeHost : public Host {
+ public:
+  explicit NativeHost(MakeEnvironment make) : make_(make) {}
+
+  // Throws DataError where the environment says that the row lacks something.
+  void reset(int64_t episode, const Json& row) override {
+    std::unique_ptr<Environment>& environment = episodes_[episode] = make_();
+    Reply reply{.episode = episode};
+    try {
+      reply.observation = environment->reset(row);
+    } catch (const DataError&) {
+      throw;
+    } catch (const std::exception& e) {
+      reply.failure = {Failure::Kind::kCrashed, e.what()};
+    }
+    answered_.push_back(std::move(reply));
+  }
+  void step(int64_t episode, const Turn& turn) override {
+    Reply reply{.episode = episode};
+    try {
+      reply.observation = episodes_.at(episode)->step(turn);
+    } catch (const std::exception& e) {
+      reply.failure = {Failure::Kind::kCrashed, e.what()};
+    }
+    answered_.push_back(std::move(reply));
+  }
+  void close(int64_t episode) override { episodes_.erase(episode); }
+  void add_awaited(std::vector<pollfd>&, Clock::time_point& until) const override {
+    if (!answered_.empty()) until = Clock::now();
+  }
+  void advance(std::vector<Reply>& replies) override {
+    for (Reply& reply : answered_) replies.push_back(std::move(reply));
+    answered_.clear();
+  }
+
+ private:
+  MakeEnvironment make_;
+  std::map<int64_t, std::unique_ptr<Environment>> episodes_;
+  std::vector<Reply> answered_;
+};
 
 std::unique_ptr<Host> make_host(const EnvironmentSection& section) {
   const std::string problem = find_problem(section);
@@ -30,6 +71,11 @@ std::unique_ptr<Host> make_host(const EnvironmentSection& section) {
 }
 
 }  // namespace
+
+Registry<MakeEnvironment>& environments() {
+  static Registry<MakeEnvironment> table("environment");
+  return table;
+}
 
 EnvironmentPool::EnvironmentPool(EnvironmentSection section)
     : section_(std::move(section)),
