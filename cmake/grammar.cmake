@@ -20,7 +20,7 @@ function(temper_grammar_library)
   add_library(xgrammar OBJECT ${xgrammar})
   target_include_directories(xgrammar SYSTEM PUBLIC ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
     ${XGRAMMAR_ROOT}/3rdparty/picojson ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
-  # Errors and warnings come to grammar/xgrammar/log.cpp.
+  # Errors and warnings come to grammar/xgrammar/compiler.cpp.
   target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
   target_compile_options(xgrammar PRIVATE -w -g0)
   # Several files at once; this one defines a name of another again.

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/grammar/format_pattern.h"
 #include "temper/grammar/json_pattern.h"
-#include "temper/grammar/schema_keywords.h"
 #include "temper/grammar/schema_values.h"
 #include "temper/text/unicode.h"
 

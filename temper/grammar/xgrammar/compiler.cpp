@@ -4,16 +4,36 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <variant>
 
+#include "support/logging.h"
 #include "temper/grammar/automaton.h"
-#include "temper/grammar/xgrammar/log.h"
 
 namespace temper::grammar {
 namespace {
 
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
+
+// Collects the warnings that XGrammar logs on this thread while it lives. Without one, they are
+// dropped.
+class LogOfThread {
+ public:
+  LogOfThread() { current = this; }
+  ~LogOfThread() { current = nullptr; }
+  LogOfThread(const LogOfThread&) = delete;
+  LogOfThread& operator=(const LogOfThread&) = delete;
+  static void add(const std::string& message) {
+    if (current) current->warnings_.push_back(message);
+  }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  static thread_local LogOfThread* current;
+  std::vector<std::string> warnings_;
+};
+thread_local LogOfThread* LogOfThread::current = nullptr;
 
 class State : public AutomatonState {
  public:
@@ -87,6 +107,28 @@ class Compiler : public AutomatonCompiler {
 
 }  // namespace
 }  // namespace temper::grammar
+
+// The library's own hooks, by its names.
+namespace xgrammar {
+
+namespace {
+// An error without the source location that XGrammar's own message begins with.
+class Refusal : public LogFatalError {
+ public:
+  using LogFatalError::LogFatalError;
+  const char* what() const noexcept override { return std::runtime_error::what(); }
+};
+}  // namespace
+
+void LogFatalImpl(const std::string& file, int line, const std::string& message) {
+  throw Refusal(file, line, message);
+}
+
+void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
+  if (level >= XGRAMMAR_LOG_LEVEL_WARNING) temper::grammar::LogOfThread::add(message);
+}
+
+}  // namespace xgrammar
 
 temper::grammar::AutomatonCompiler* temper_xgrammar_compiler(
     const std::vector<std::string>& token_bytes) {
