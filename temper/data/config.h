@@ -1,7 +1,6 @@
 // The config section `data`.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -8,7 +8,6 @@
 
 #include "temper/base/error.h"
 #include "temper/data/read/source_format.h"
-#include "temper/data/rows/row_fields.h"
 
 namespace temper::data {
 namespace {

@@ -3,7 +3,6 @@
 // the place, which ends the episode. Fields of the row: `size` (5), `start` and `goal` ([x, y], x
 // to the east, y to the north; where they are silent, drawn from `seed`).
 #include <array>
-#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"

@@ -1,7 +1,6 @@
 #include "temper/grammar/json_pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdint>
 #include <optional>

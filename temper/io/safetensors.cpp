@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"

@@ -1,10 +1,7 @@
 // The config section `metrics`.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,11 +1,8 @@
 #include "temper/metrics/format.h"
 
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
-
-#include "temper/base/error.h"
 
 namespace temper {
 namespace {

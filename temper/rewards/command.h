@@ -3,7 +3,6 @@
 // {"reward": x}. A request has an `id`; an answer may repeat it, and is then this request's alone.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>

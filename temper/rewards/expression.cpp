@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "temper/rewards/spelling.h"

@@ -1,9 +1,7 @@
 #include "temper/rewards/same_answer.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>

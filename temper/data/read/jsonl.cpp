@@ -3,12 +3,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"

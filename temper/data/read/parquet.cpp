@@ -1,7 +1,5 @@
 #include "temper/data/read/parquet.h"
 
-#include <cerrno>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>

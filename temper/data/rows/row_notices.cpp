@@ -1,6 +1,5 @@
 #include "temper/data/rows/row_notices.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 

@@ -1,7 +1,6 @@
 #include "temper/data/tools/domains.h"
 
 #include <algorithm>
-#include <set>
 
 #include "temper/base/config/yaml.h"
 #include "temper/base/error.h"

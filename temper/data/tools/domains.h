@@ -1,9 +1,7 @@
 // Which domain a row belongs to: mathematics, coding, ..., or those of a file of rules.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 

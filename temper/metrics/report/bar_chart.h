@@ -1,7 +1,6 @@
 // Bars beside their names: on the terminal, and as an SVG file.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "temper/base/error.h"

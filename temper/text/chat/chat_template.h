@@ -5,7 +5,6 @@
 #include <ctime>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "temper/base/json.h"
 #include "temper/text/jinja/template.h"

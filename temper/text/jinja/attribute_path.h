@@ -2,8 +2,6 @@
 // first.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "temper/text/jinja/interpreter.h"

@@ -2,7 +2,6 @@
 // Knows ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip and Sequence.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>

@@ -2,7 +2,6 @@
 // Knows NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
