@@ -183,6 +183,17 @@ std::string dump_json(const Json& value) {
   return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
+const Json* find_field(const Json& row, std::string_view name) {
+  if (!row.is_object()) return nullptr;
+  if (const auto found = row.find(std::string(name)); found != row.end()) return &*found;
+  for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+    const auto outer = row.find(std::string(name.substr(0, dot)));
+    if (outer == row.end()) continue;
+    if (const Json* inner = find_field(*outer, name.substr(dot + 1))) return inner;
+  }
+  return nullptr;
+}
+
 std::string float_to_json(float value) {
   if (!std::isfinite(value)) return "null";
   char buffer[32];

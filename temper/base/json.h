@@ -28,6 +28,10 @@ Json read_json_file(const std::string& path, size_t max_bytes = size_t{1} << 30)
 // thrown.
 std::string dump_json(const Json& value);
 
+// The value that a field has, or, where the object has no field of that name, the one that a path
+// within it ("meta.domain") leads to; null where there is none, or where it is no object.
+const Json* find_field(const Json& row, std::string_view name);
+
 // Shortest decimal that reads back to the same float32; nan and +-inf become null.
 std::string float_to_json(float value);
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "temper/base/config/find_field.h"
 #include "temper/base/error.h"
 #include "temper/rewards/command.h"
 

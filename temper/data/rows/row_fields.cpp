@@ -4,7 +4,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "temper/base/config/find_field.h"
 #include "temper/base/error.h"
 #include "temper/text/unicode.h"
 

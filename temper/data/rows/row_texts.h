@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "temper/base/config/find_field.h"
 #include "temper/base/json.h"
 
 namespace temper::data {
