@@ -1,5 +1,3 @@
-#include "temper/text/jinja/parser.h"
-
 #include <algorithm>
 #include <initializer_list>
 #include <set>
@@ -7,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/text/jinja/lexer.h"
 #include "temper/text/jinja/objects.h"
+#include "temper/text/jinja/syntax.h"
 
 namespace temper::jinja {
 namespace {

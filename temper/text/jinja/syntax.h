@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -169,5 +170,9 @@ struct Statement {
   int line;
   Node node;
 };
+
+// Parses a template. Throws SyntaxFailure: for what jinja2 refuses as well, for the tags that need
+// other files (extends, include, import, block), and for nesting beyond any real template's.
+Body parse_template(std::string_view source);
 
 }  // namespace temper::jinja

@@ -6,7 +6,7 @@
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/lexer.h"
 #include "temper/text/jinja/objects.h"
-#include "temper/text/jinja/parser.h"
+#include "temper/text/jinja/syntax.h"
 
 namespace temper::jinja {
 namespace {

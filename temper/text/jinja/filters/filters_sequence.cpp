@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/attribute_path.h"
 #include "temper/text/jinja/filters/filter_functions.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/sequences.h"
