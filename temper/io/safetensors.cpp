@@ -1,3 +1,5 @@
+#include "temper/io/safetensors.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,7 +12,6 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
-#include "temper/io/safetensors_bytes.h"
 
 namespace temper {
 namespace {

@@ -36,6 +36,9 @@ SafetensorsMetadata read_safetensors_metadata(const std::string& path);
 void write_safetensors(const std::string& path, const TensorMap& tensors,
                        const SafetensorsMetadata& metadata = {});
 
+// The bytes of that file: one that is sent instead of written.
+std::string safetensors_bytes(const TensorMap& tensors);
+
 // The same file, written by processes that share out tensors among them (TensorView::own), side by
 // side: one of them begins it, with the tensors that it has whole; when it has, each writes what it
 // has of the others. All of them have the same names, shapes and dtypes. The file is whole when all

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/base/error.h"
-#include "temper/io/safetensors_bytes.h"
+#include "temper/io/safetensors.h"
 #include "temper/models/files/tensors.h"
 #include "temper/train/parameters.h"
 
