@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <vector>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/metrics/sink.h"
@@ -19,10 +19,6 @@
 
 namespace temper {
 namespace {
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
@@ -41,7 +37,7 @@ std::vector<std::string> event_files(const std::string& directory) {
 // A file a start of the run. Its name has a later second than those of earlier starts, so that it
 // is read after them.
 std::string new_event_file(const std::string& directory) {
-  auto second = static_cast<int64_t>(wall_time());
+  auto second = static_cast<int64_t>(wall_seconds());
   for (const std::string& file : event_files(directory)) {
     const std::string name = std::filesystem::path(file).filename();
     second = std::max<int64_t>(second, std::atoll(name.c_str() + kPrefix.size()) + 1);
@@ -66,7 +62,7 @@ class TensorboardSink : public Sink {
       if (const auto number = row.number(name); number && name != "step")
         scalars.emplace_back(name.find('/') == std::string::npos ? "train/" + name : name,
                              static_cast<float>(*number));
-    write(scalar_event(wall_time(), row.step(), scalars));
+    write(scalar_event(wall_seconds(), row.step(), scalars));
   }
 
   // Earlier files lose these steps; a TensorBoard that has read them already is told to forget
@@ -75,14 +71,14 @@ class TensorboardSink : public Sink {
     if (step < 0)
       for (const std::string& file : event_files(directory_)) std::filesystem::remove(file);
     cut([step](const ScalarEvent& event) { return event.step <= step; });
-    write(session_start_event(wall_time(), step + 1));
+    write(session_start_event(wall_seconds(), step + 1));
   }
 
   // A reader can be told to forget a step as a whole alone: what stays of it is written again.
   void remove_evaluation(int64_t step) override {
     std::vector<std::string> again;
     cut([step](const ScalarEvent& event) { return event.step != step; }, &again);
-    write(session_start_event(wall_time(), step));
+    write(session_start_event(wall_seconds(), step));
     for (const std::string& event : again)
       if (!read_scalar_event(event).tags[0].starts_with("eval/")) write(event);
   }
@@ -111,7 +107,7 @@ class TensorboardSink : public Sink {
     if (!out_.is_open()) {
       path_ = new_event_file(directory_);
       out_.open(path_, std::ios::app | std::ios::binary);
-      out_ << tf_record(version_event(wall_time()));
+      out_ << tf_record(version_event(wall_seconds()));
     }
     out_ << tf_record(event) << std::flush;
     check(out_.good(), path_, ": cannot write");

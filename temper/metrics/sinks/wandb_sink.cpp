@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include <random>
 #include <vector>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
@@ -32,10 +32,6 @@ using Items = std::vector<std::pair<std::string, std::string>>;
 std::string environment(const char* name, const std::string& otherwise = {}) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;
-}
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // Eight letters and digits, as W&B's own.
@@ -76,7 +72,7 @@ class WandbSink : public Sink {
       : directory_(options.output_dir + "/wandb"),
         name_(last_name(options.output_dir)),
         config_(options.config),
-        started_(seconds_since_1970()) {
+        started_(wall_seconds()) {
     std::error_code error;
     fs::create_directories(directory_, error);
     check(!error, directory_, ": cannot create: ", error.message());
@@ -87,8 +83,8 @@ class WandbSink : public Sink {
     if (row.step() != step_) begin_row();
     for (const auto& [name, value] : row.values())
       if (name != "step") set(row_, name, value_json(value));
-    set(row_, "_timestamp", to_text(seconds_since_1970()));
-    set(row_, "_runtime", to_text(seconds_since_1970() - started_));
+    set(row_, "_timestamp", to_text(wall_seconds()));
+    set(row_, "_runtime", to_text(wall_seconds() - started_));
     write_row(row.step());
   }
 
@@ -141,7 +137,7 @@ class WandbSink : public Sink {
     for (const auto& [name, json] : row_) set(summary, name, json);
     set(summary, "_step", std::to_string(step_));
     write(wandb_summary_record(++records_, summary));
-    write(wandb_exit_record(++records_, static_cast<int64_t>(seconds_since_1970() - started_)));
+    write(wandb_exit_record(++records_, static_cast<int64_t>(wall_seconds() - started_)));
   }
 
  private:
@@ -197,7 +193,7 @@ class WandbSink : public Sink {
     step_ = wandb_history_step(record);
     row_at_ = at;
     for (const auto& [name, json] : row_)
-      if (name == "_runtime") started_ = seconds_since_1970() - std::atof(json.c_str());
+      if (name == "_runtime") started_ = wall_seconds() - std::atof(json.c_str());
   }
 
   // Writes row_ as the row of this step, in the place of what was written of it before. That is
