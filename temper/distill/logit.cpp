@@ -8,25 +8,30 @@
 //
 // Gradients of softened distributions scale as 1 / T², so each is multiplied by T² (Hinton et al.,
 // section 2).
-#include "temper/distill/logit.h"
-
 #include <ATen/ATen.h>
 
-#include "temper/distill/cross_tokenizer.h"
+#include "temper/distill/alignment.h"
+#include "temper/distill/strategy.h"
 
 namespace temper::distill {
+namespace {
 
-Logit::Logit(const DistillSection& section)
-    : spec_{.kind = section.divergence,
-            .jsd_beta = section.jsd_beta,
-            .temperature = section.temperature,
-            .top_k = section.top_k} {}
+class Logit : public Strategy {
+ public:
+  explicit Logit(const DistillSection& section)
+      : spec_{.kind = section.divergence,
+              .jsd_beta = section.jsd_beta,
+              .temperature = section.temperature,
+              .top_k = section.top_k} {}
+  Comparison compare(const Reading& reading) override;
+  double count(const train::ForwardPass& pass) const override {
+    return static_cast<double>(pass.num_targets());
+  }
+  Places places(const train::ForwardPass& pass) const override { return {pass.row_M}; }
 
-double Logit::count(const train::ForwardPass& pass) const {
-  return static_cast<double>(pass.num_targets());
-}
-
-Strategy::Places Logit::places(const train::ForwardPass& pass) const { return {pass.row_M}; }
+ private:
+  ops::DivergenceSpec spec_;
+};
 
 Strategy::Comparison Logit::compare(const Reading& reading) {
   const train::ForwardPass& pass = reading.pass;
@@ -40,6 +45,68 @@ Strategy::Comparison Logit::compare(const Reading& reading) {
           : ops::divergence(spec, student.hidden, student.weight, *reading.top, pass.target_M);
   return {d.value * (spec.temperature * spec.temperature), d.logp};
 }
+
+// GOLD (Patiño et al., "Unlocking on-policy distillation for any model family", 2025) or ULD
+// (Boizard et al., arXiv 2402.12030) in place of the divergence of logit and on_policy: the teacher
+// reads the same text in its own tokens, and spans of tokens that both end at the same place are
+// compared (ops/logits/aligned_divergence.h). The mean is over spans.
+class CrossTokenizer : public Strategy {
+ public:
+  explicit CrossTokenizer(const StrategyContext& context);
+  Comparison compare(const Reading& reading) override;
+  double count(const train::ForwardPass& pass) const override {
+    return static_cast<double>(align(pass)->num_spans());
+  }
+  Places places(const train::ForwardPass& pass) const override;
+  std::shared_ptr<const Alignment> align(const train::ForwardPass& pass) const override {
+    return bridge_.align(pass);
+  }
+
+ private:
+  ops::AlignedSpec spec_;
+  TokenBridge bridge_;
+};
+
+CrossTokenizer::CrossTokenizer(const StrategyContext& context)
+    : spec_{.kind = context.config.distill.divergence,
+            .jsd_beta = context.config.distill.jsd_beta,
+            .temperature = context.config.distill.temperature,
+            .student = {},
+            .match = nullptr},
+      bridge_(
+          {context.tokenizer, context.student.vocab_size, context.student.eos_token_ids},
+          {context.teacher_tokenizer, context.teacher->vocab_size, context.teacher->eos_token_ids},
+          context.config.where("distill.cross_tokenizer")) {
+  if (context.config.distill.cross_tokenizer == DistillSection::CrossTokenizer::kGold) {
+    spec_.match = bridge_.match();
+    return;
+  }
+  auto none = std::make_shared<ops::VocabularyMatch>();
+  none->complete(context.student.vocab_size, context.teacher->vocab_size);
+  spec_.match = std::move(none);
+}
+
+Strategy::Places CrossTokenizer::places(const train::ForwardPass& pass) const {
+  Places places;
+  for (const int64_t target : align(pass)->student_spans.last)
+    places.token.push_back(pass.row_M.at(static_cast<size_t>(target)));
+  return places;
+}
+
+Strategy::Comparison CrossTokenizer::compare(const Reading& reading) {
+  const Alignment& alignment = *align(reading.pass);
+  const ops::TeacherHead student = head_at_targets(reading.student, reading.pass);
+  if (alignment.num_spans() == 0) return {at::empty({0}, student.hidden.options()), {}};
+  ops::AlignedSpec spec = spec_;
+  spec.student = student.spec;
+  return {ops::aligned_divergence(spec, student.hidden, student.weight,
+                                  {alignment.student_spans, reading.pass.target_M},
+                                  head_at_targets(*reading.teacher, alignment.teacher),
+                                  {alignment.teacher_spans, alignment.teacher.target_M}),
+          {}};
+}
+
+}  // namespace
 
 std::unique_ptr<Strategy> make_divergence(const StrategyContext& context) {
   if (context.config.distill.cross_tokenizer) return std::make_unique<CrossTokenizer>(context);

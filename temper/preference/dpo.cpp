@@ -3,11 +3,62 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "temper/preference/mismatched.h"
+#include <algorithm>
+
 #include "temper/train/ranks.h"
 #include "temper/workers/model_worker.h"
 
 namespace temper::preference {
+namespace {
+
+// Completions after prompts of other rows, from which KTO estimates its divergence: the
+// completions of a batch, each after the prompt of the next one and the last one after the
+// first prompt. They stand in the rows' order; where there are pairs, all chosen ones before all
+// rejected ones, as TRL deals pairs out. One completion alone stays with its own prompt.
+class Mismatched {
+ public:
+  explicit Mismatched(std::span<const PreferenceRow> rows);
+  // Units whose completions are chosen sides; they refer to this object.
+  std::span<const train::PackUnit> units() const { return units_; }
+
+ private:
+  std::vector<PreferenceRow> rows_;
+  std::vector<train::PackUnit> units_;
+};
+
+Mismatched::Mismatched(std::span<const PreferenceRow> rows) {
+  std::vector<data::TokenPath> prompts, completions;
+  const auto add = [&](const PreferenceRow& row, Side side) {
+    if (!row.has(side)) return;
+    prompts.push_back(row.path(side, true));
+    completions.push_back(row.path(side, false));
+  };
+  constexpr Side kSides[] = {Side::kChosen, Side::kRejected};
+  if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.paired(); })) {
+    for (const Side side : kSides)
+      for (const PreferenceRow& row : rows) add(row, side);
+  } else {
+    for (const PreferenceRow& row : rows)
+      for (const Side side : kSides) add(row, side);
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    data::TokenPath& completion = completions[(i + prompts.size() - 1) % prompts.size()];
+    PreferenceRow& row = rows_.emplace_back();
+    int32_t parent = -1;
+    if (!prompts[i].tokens.empty()) {
+      row.segments.push_back(
+          {-1, true, false, true, std::move(prompts[i].tokens), std::move(prompts[i].labels)});
+      parent = 0;
+    }
+    row.segments.push_back(
+        {parent, true, false, false, std::move(completion.tokens), std::move(completion.labels)});
+  }
+  for (size_t i = 0; i < rows_.size(); ++i)
+    units_.push_back(unit_of(rows_[i], static_cast<int64_t>(i), Targets::kCompletions));
+}
+
+}  // namespace
+
 DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                  train::Messages& messages, std::function<bool()> stop,
                  workers::RoleRanks* role_ranks)
