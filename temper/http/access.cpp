@@ -38,14 +38,15 @@ bool is_known_origin(const AccessRules& rules, const std::string& origin) {
   return scheme != std::string::npos && is_loopback(without_port(origin.substr(scheme + 3)));
 }
 
-}  // namespace
-
+// Compares in a time that does not depend on where the keys differ.
 bool same_key(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() != b.size();
   for (size_t i = 0; i < a.size(); ++i)
     difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
   return difference == 0;
 }
+
+}  // namespace
 
 std::vector<std::string_view> keys_of(std::string_view list) {
   std::vector<std::string_view> keys;

@@ -25,8 +25,6 @@ struct AccessRules {
 };
 
 bool is_loopback(std::string_view host);
-// Compares in a time that does not depend on where the keys differ.
-bool same_key(std::string_view a, std::string_view b);
 // The keys of such a list, without the spaces around them; and whether a key is among them.
 std::vector<std::string_view> keys_of(std::string_view list);
 bool has_key(std::string_view list, std::string_view key);

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/ip/v6_only.hpp>
@@ -9,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <thread>
 
+#include "temper/base/error.h"
 #include "temper/base/liveness.h"
 #include "temper/base/memory.h"
 #include "temper/http/connection.h"
@@ -43,6 +45,24 @@ int64_t most_connections(int64_t asked) {
 }
 
 }  // namespace
+
+std::string why_not_listening(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0)
+    return temper::str("cannot listen on ", host, ": the host has no address here (",
+                       ::gai_strerror(error),
+                       "); expected a name or an address of this machine, or 0.0.0.0 for all of "
+                       "its addresses");
+  ::freeaddrinfo(found);
+  constexpr const char* kElsewhere = "the address is not one of this machine";
+  if (port == 0) return temper::str("cannot listen on ", host, ": ", kElsewhere);
+  return temper::str("cannot listen on ", host, " port ", port, ": the port is in use, or ",
+                     kElsewhere, "; --port 0 chooses a free one");
+}
 
 std::string_view RequestHead::header(std::string_view name) const {
   for (const auto& [key, value] : headers)

@@ -116,6 +116,10 @@ class Handler {
   virtual void done(const RequestHead& head, int status, int64_t bytes, double seconds) = 0;
 };
 
+// What keeps a server from listening there, after it was tried: a host without an address, one of
+// another machine, or a port that is taken. port 0: a free one was asked for.
+std::string why_not_listening(const std::string& host, int port);
+
 class Server {
  public:
   // `handler` outlives the server.

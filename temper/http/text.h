@@ -21,8 +21,6 @@ std::string response_head(int status, std::string_view type, const Headers& head
 // One chunk of a chunked body; data is empty for the last one.
 std::string chunk_of(std::string_view data);
 
-// Decodes %41 to A. nullopt: a malformed escape.
-std::optional<std::string> percent_decoded(std::string_view text);
 // The path, decoded, and the query of a request's target ("/a%2Fb?c", "http://host/a"). Nothing
 // where it is neither.
 struct Target {

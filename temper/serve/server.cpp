@@ -10,7 +10,6 @@
 #include "temper/base/error.h"
 #include "temper/base/work_queue.h"
 #include "temper/http/access.h"
-#include "temper/http/listen_address.h"
 #include "temper/http/server.h"
 #include "temper/http/text.h"
 #include "temper/serve/answering.h"

@@ -17,7 +17,7 @@ namespace temper::tinker {
 // Whose fault a failure is, as clients are told.
 enum class FailureCategory { kUser, kServer };
 
-// Who asks: the key that a request came with (callers.h), and the session that it belongs to.
+// Who asks: the key that a request came with (routes.h), and the session that it belongs to.
 struct Asker {
   std::string owner, session;
 };

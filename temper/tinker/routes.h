@@ -11,10 +11,16 @@
 
 #include "temper/http/server.h"
 #include "temper/serve/turn_queue.h"
-#include "temper/tinker/callers.h"
 #include "temper/tinker/service/service.h"
 
 namespace temper::tinker {
+
+// Clients are kept apart by the API keys that they send.
+struct CallerRules {
+  std::string host;     // address that the server listens on
+  std::string api_key;  // those that are let in, separated by commas (http::AccessRules); empty:
+                        // any that begins with tml-, on loopback alone
+};
 
 struct RouteOptions {
   CallerRules callers;

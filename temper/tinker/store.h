@@ -25,7 +25,7 @@ namespace temper::tinker {
 
 struct RunRecord {
   std::string id, session_id, base_model;
-  std::string owner;  // whose it is (callers.h); empty: everybody's, of a server that kept none
+  std::string owner;  // whose it is (routes.h); empty: everybody's, of a server that kept none
   int64_t rank = 0;
   bool train_attn = true, train_mlp = true, train_unembed = true;
   Json user_metadata;            // an object, or null

@@ -63,7 +63,7 @@ class Service {
 
   // The routes: the body in, the answer's JSON out. What they throw: DataError and ConfigError for
   // what is wrong (400), serve::Refusal with its status, OrderedJobs::Refused.
-  // `owner`: whose key the request came with (callers.h). What others have made is not found (404).
+  // `owner`: whose key the request came with (routes.h). What others have made is not found (404).
   Json capabilities() const;
   Json create_session(const std::string& owner, const Json& body,
                       const std::string& idempotency_key);
