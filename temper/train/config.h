@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,9 +26,34 @@
 #include "temper/models/config.h"
 #include "temper/models/device.h"
 #include "temper/ops/layers/attention.h"
-#include "temper/train/optimizers/optimizer_keys.h"
 
 namespace temper::train {
+
+// Config keys that one optimizer alone has: the section `optimizer.NAME`.
+class OptimizerKeys {
+ public:
+  virtual ~OptimizerKeys() = default;
+  virtual void fields(Fields& f) = 0;
+  virtual std::unique_ptr<OptimizerKeys> clone() const = 0;
+};
+
+// A section's keys of every optimizer that has its own, with their defaults at first. Copies are
+// deep.
+class OwnOptimizerKeys {
+ public:
+  OwnOptimizerKeys();
+  OwnOptimizerKeys(const OwnOptimizerKeys& other);
+  OwnOptimizerKeys& operator=(const OwnOptimizerKeys& other);
+
+  void fields(Fields& f);
+  template <class Keys>
+  const Keys& of(const std::string& name) const {
+    return dynamic_cast<const Keys&>(*by_name_.at(name));
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<OptimizerKeys>> by_name_;
+};
 
 enum class Goal { kAuto, kMinimize, kMaximize };
 

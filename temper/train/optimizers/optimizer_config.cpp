@@ -16,6 +16,25 @@ inline constexpr std::array enum_names<train::OptimizerSection::DecayShape> = {"
 
 namespace temper::train {
 
+OwnOptimizerKeys::OwnOptimizerKeys() {
+  for (const auto& kind : optimizers().list())
+    if (kind.value.own_keys) by_name_[kind.name] = kind.value.own_keys();
+}
+
+OwnOptimizerKeys::OwnOptimizerKeys(const OwnOptimizerKeys& other) {
+  for (const auto& [name, keys] : other.by_name_) by_name_[name] = keys->clone();
+}
+
+OwnOptimizerKeys& OwnOptimizerKeys::operator=(const OwnOptimizerKeys& other) {
+  OwnOptimizerKeys copy(other);
+  by_name_.swap(copy.by_name_);
+  return *this;
+}
+
+void OwnOptimizerKeys::fields(Fields& f) {
+  for (auto& [name, keys] : by_name_) f.add(name, *keys, "keys of " + name + " alone");
+}
+
 void ParameterGroup::fields(Fields& f) {
   f.add("match", match, "names of parameters; * matches any characters", required());
   f.add("learning_rate", learning_rate, "their learning rate; null: the optimizer's", at_least(0));
