@@ -5,7 +5,7 @@
 #include "temper/check/run_checks.h"
 #include "temper/distill/config.h"
 #include "temper/preference/config.h"
-#include "temper/rl/algorithms/ppo_config.h"
+#include "temper/rl/algorithms/ppo.h"
 
 namespace temper::checks {
 

@@ -9,7 +9,7 @@
 #include "temper/cli/verbs.h"
 #include "temper/distill/config.h"
 #include "temper/preference/config.h"
-#include "temper/rl/algorithms/ppo_config.h"
+#include "temper/rl/algorithms/ppo.h"
 #include "temper/train/sft/sft.h"
 
 namespace temper::cli {

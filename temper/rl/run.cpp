@@ -1,10 +1,17 @@
 #include "temper/rl/run.h"
 
-#include "temper/rl/critic.h"
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/base/glob.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "temper/rl/rollout/async_source.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/rollout/sync_source.h"
+#include "temper/rl/scalar_directory.h"
 #include "temper/rl/task.h"
+#include "temper/train/policy.h"
 #include "temper/train/ranks.h"
 #include "temper/train/roles.h"
 #include "temper/workers/model_worker.h"
@@ -106,6 +113,91 @@ train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
   const train::RunOutcome outcome = run(config, roles, ranks.mesh, role_ranks.get(), host);
   if (role_ranks) role_ranks->end(outcome);
   return outcome;
+}
+
+// Stores every weight in float32, in which it trains, with the value that it was read as.
+void keep_in_float32(models::ScalarModel& model) {
+  model.each_parameter([](const std::string&, nn::Parameter& p) {
+    if (p.format() == ops::WeightFormat::kFloat32) return;
+    const at::Tensor value = p.float_value();
+    p.set_format(ops::WeightFormat::kFloat32);
+    p.set_value(value);
+  });
+}
+
+// Stores the model as the config says.
+std::unique_ptr<train::Critic> critic_of(const PpoConfig& config,
+                                         std::unique_ptr<models::ScalarModel> model,
+                                         const std::string& base) {
+  if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
+    models::set_storage(*model,
+                        {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});
+  return train::critic_model(std::move(model), {base, config.model.path}, config.train.freeze);
+}
+
+// The directory that the config names.
+std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train::Roles& roles) {
+  const std::string& path = *config.ppo.critic;
+  const int64_t vocabulary = roles.policy.model->vocab_size;
+  ScalarDirectory found = load_scalar_directory(path, "", "critic");
+  check_reads_tokens(path, roles.policy.tokenizer.get(), vocabulary, path);
+  check<ConfigError>(found.model->config().vocab_size >= vocabulary, path, " has ",
+                     found.model->config().vocab_size, " tokens, the policy ", vocabulary,
+                     "; it must read the policy's token ids");
+  if (found.adapted) {
+    models::merge_adapters(*found.model);
+    keep_in_float32(*found.model);
+  }
+  return critic_of(config, std::move(found.model), found.base);
+}
+
+// The policy's own weights, its adapter included, with a fresh head.
+std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::Roles& roles) {
+  const std::string& base = config.model.path;
+  const uint64_t seed = static_cast<uint64_t>(config.seed);
+  if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
+  // Quantized weights are read as the policy reads them.
+  models::Storage storage;
+  storage.blocks = train::policy_storage(config).blocks;
+  std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, storage, seed);
+  if (config.adapter.path) {
+    models::load_adapter(*model, *config.adapter.path);
+    models::merge_adapters(*model);
+  }
+  keep_in_float32(*model);
+  return critic_of(config, std::move(model), base);
+}
+
+// Sets roles.critic, with the trainable "critic": the policy's optimizer settings at its own
+// learning rate, and the directory `critic/`. Keys that choose parameters by name (train.freeze,
+// optimizer.groups) count where they match one. The policy waits for ppo.critic_warmup_steps.
+void add_critic(const PpoConfig& config, train::Roles& roles,
+                std::unique_ptr<train::Critic> critic) {
+  roles.critic = std::move(critic);
+  std::vector<train::NamedParameter> parameters = roles.critic->parameters();
+  train::scale_lora_b(parameters, config.adapter.loraplus_ratio);
+  train::OptimizerSection settings = config.optimizer;
+  settings.learning_rate = config.ppo.critic_learning_rate.value_or(settings.learning_rate);
+  std::erase_if(settings.groups, [&](const train::ParameterGroup& group) {
+    return std::none_of(parameters.begin(), parameters.end(),
+                        [&](const auto& p) { return matches_glob(group.match, p.name); });
+  });
+  const auto save = [critic = roles.critic.get()](const std::string& directory) {
+    critic->save(directory);
+  };
+  roles.trainables.push_back(std::make_unique<train::Trainable>(
+      "critic", settings, std::move(parameters), save, config.where("optimizer.groups")));
+  roles.trainables.front()->frozen_steps = config.ppo.critic_warmup_steps;
+}
+
+// Adds the critic that the section `ppo` names. Throws ConfigError.
+void load_critic(const PpoConfig& config, train::Roles& roles) {
+  if (!config.ppo.critic) return add_critic(config, roles, critic_of_policy(config, roles));
+  try {
+    add_critic(config, roles, named_critic(config, roles));
+  } catch (const ConfigError& e) {
+    throw ConfigError(config.where("ppo.critic") + ": " + e.what());
+  }
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A run of reinforcement learning from its config.
 #pragma once
 
-#include "temper/rl/algorithms/ppo_config.h"
+#include "temper/rl/algorithms/ppo.h"
 #include "temper/train/trainer.h"
 
 namespace temper::rl {

@@ -13,7 +13,7 @@
 #include "temper/base/file.h"
 #include "temper/generate/remote/protocol.h"
 #include "temper/rl/algorithms/group_keys.h"
-#include "temper/rl/algorithms/ppo_config.h"
+#include "temper/rl/algorithms/ppo.h"
 #include "temper/train/run/input_files.h"
 #include "tests/golden.h"
 

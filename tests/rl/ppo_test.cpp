@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "temper/rl/algorithms/gae.h"
-#include "temper/rl/algorithms/ppo_config.h"
 #include "tests/rl/groups.h"
 
 using namespace temper;

@@ -7,7 +7,16 @@
 #include <iterator>
 
 #include "temper/base/error.h"
-#include "temper/rl/algorithms/term_names.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
+template <>
+inline constexpr std::array enum_names<rl::RewardAggregation> = {"sum_then_normalize",
+                                                                 "normalize_then_sum"};
+
+}  // namespace temper
 
 namespace temper::rl {
 namespace {

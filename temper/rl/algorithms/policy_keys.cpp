@@ -3,7 +3,16 @@
 #include <ATen/ATen.h>
 
 #include "temper/rl/algorithms/gae.h"
-#include "temper/rl/algorithms/term_names.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<train::KlEstimator> = {"k1", "k2", "k3"};
+template <>
+inline constexpr std::array enum_names<rl::Aggregation> = {
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+
+}  // namespace temper
 
 namespace temper::rl {
 

@@ -9,6 +9,7 @@
 
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/algorithms/policy_keys.h"
+#include "temper/rl/config.h"
 
 namespace temper::rl {
 
@@ -46,6 +47,20 @@ class Ppo : public Algorithm {
 
   PolicyKeys keys;  // the keys of the section `rl`
   PpoSection section;
+};
+
+// The config of the verb ppo: that of reinforcement learning, with one algorithm and its critic.
+struct PpoConfig : RlConfig {
+  PpoConfig();
+  PpoSection ppo;
+
+  void fields(Fields& f) override;
+  void prepare() override;
+
+ protected:
+  void complete() override;
+  void validate() const override;
+  bool has_critic() const override { return true; }
 };
 
 }  // namespace temper::rl
