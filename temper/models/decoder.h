@@ -1,5 +1,5 @@
 // What the decoder families have in common: the keys of their configs, and the body that runs
-// blocks one after the other. Blocks are DecoderBlock (decoder_block.h); a family that needs
+// blocks one after the other. Blocks are DecoderBlock (decoder_block.cpp); a family that needs
 // another one brings its own to Decoder.
 #pragma once
 

@@ -19,7 +19,7 @@ namespace temper::models {
 using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
 
 struct DecoderConfig;
-// A body of DecoderBlocks (decoder_block.h), as the config describes them.
+// A body of DecoderBlocks (decoder_block.cpp), as the config describes them.
 std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config);
 
 struct Family {
