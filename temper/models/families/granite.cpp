@@ -4,8 +4,7 @@
 //   h = x + residual_multiplier o(attend(q, k, v)), whose scores are attention_multiplier q·k
 //   y = h + residual_multiplier down(silu(gate(n2 h)) * up(n2 h))
 //   logits = head(norm(y)) / logits_scaling
-#include "temper/models/families/granite.h"
-
+#include "temper/models/families/common.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {

@@ -1,6 +1,6 @@
 // Granite 3's mixtures of experts (IBM; Shen et al., arXiv 2408.13359): Granite's four factors, and
 // in place of the MLP experts whose weights are a softmax over the chosen ones.
-#include "temper/models/families/granite.h"
+#include "temper/models/families/common.h"
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/sparse_mlp.h"
 

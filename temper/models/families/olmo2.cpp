@@ -2,7 +2,7 @@
 // of a token.
 //   h = x + n1 o(attend(rotate(nq q(x)), rotate(nk k(x)), v(x)))
 //   y = h + n2 down(silu(gate(h)) * up(h))
-#include "temper/models/families/olmo2.h"
+#include "temper/models/families/common.h"
 
 namespace temper::models {
 

@@ -1,8 +1,8 @@
 // Gemma (arXiv 2403.08295): norms multiply by 1 + weight, embeddings are scaled by sqrt(hidden), a
 // GeGLU.
-#include "temper/models/families/gemma/gemma.h"
-
 #include <cmath>
+
+#include "temper/models/families/common.h"
 
 namespace temper::models {
 

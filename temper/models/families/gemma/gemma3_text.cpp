@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "temper/models/config_values.h"
-#include "temper/models/families/gemma/gemma.h"
+#include "temper/models/families/common.h"
 
 namespace temper::models {
 namespace {

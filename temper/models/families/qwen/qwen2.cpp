@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5 (arXiv 2407.10671): Llama with biases on q, k and v.
-#include "temper/models/families/qwen/qwen2.h"
+#include "temper/models/families/common.h"
 
 namespace temper::models {
 

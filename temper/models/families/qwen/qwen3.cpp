@@ -1,6 +1,6 @@
 // Qwen3 (arXiv 2505.09388): Llama with an RMSNorm over each head's query and key, and a head_dim of
 // its own.
-#include "temper/models/families/qwen/qwen2.h"
+#include "temper/models/families/common.h"
 
 namespace temper::models {
 namespace {
