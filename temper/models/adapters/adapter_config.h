@@ -1,4 +1,4 @@
-// adapter_config.json of a PEFT directory.
+// PEFT's files: adapter_config.json, its patterns of ranks and scales, and the names of tensors.
 #pragma once
 
 #include <string>
@@ -21,5 +21,41 @@ AdapterConfig read_adapter_config(const std::string& directory);
 // are the tensors', without PEFT's prefix.
 void check_saved_modules(const AdapterConfig& config, const std::vector<std::string>& names,
                          const std::string& directory);
+
+// The names of an adapter's tensors.
+inline const std::string kPrefix = "base_model.model.";
+inline const std::string kScoreTensor = kPrefix + "score.weight";
+inline const std::string kHeadTensor = kPrefix + "lm_head.weight";
+
+inline std::string matrix_name(const Target& t, const char* matrix) {
+  return kPrefix + t.path + "." + matrix + ".weight";
+}
+// PEFT leaves the parameter's own name out of the file.
+inline std::string magnitude_name(const Target& t) {
+  return kPrefix + t.path + ".lora_magnitude_vector";
+}
+inline std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
+
+// Ranks and scales by the file's patterns, one a target. Throws ConfigError of the directory.
+std::vector<LoraSize> sizes_of(const std::vector<Target>& targets, const AdapterConfig& config,
+                               const std::string& directory);
+
+// The layers of an adapter as PEFT's patterns see them, by the paths that its file is to have.
+struct SizedLayer {
+  std::string path;
+  LoraSize size;
+};
+// The config with patterns by which a file of these layers says their sizes: its own, or, where
+// they say others by these paths, one for each layer.
+LoraConfig with_patterns_of(LoraConfig config, const std::vector<SizedLayer>& layers);
+
+// The file's experts were single ones (join_single_adapters): their gate_up_proj has twice the rank
+// and the scale of the others. Throws ConfigError where patterns are of such experts, whose names
+// behind `prefix` are among `names`.
+void join_gate_and_up(AdapterConfig& config, const std::vector<std::string>& names,
+                      const std::string& directory);
+
+// Whether a target's weight is one of the target_parameters, or of a module with such a name.
+bool names_parameter(const std::vector<std::string>& target_parameters, const std::string& path);
 
 }  // namespace temper::models

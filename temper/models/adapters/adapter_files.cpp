@@ -6,8 +6,6 @@
 #include "temper/base/error.h"
 #include "temper/io/pickle.h"
 #include "temper/models/adapters/adapter_config.h"
-#include "temper/models/adapters/adapter_names.h"
-#include "temper/models/adapters/adapter_patterns.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/files/tensors.h"
 

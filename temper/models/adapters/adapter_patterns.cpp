@@ -1,5 +1,3 @@
-#include "temper/models/adapters/adapter_patterns.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,6 +5,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/models/adapters/adapter_config.h"
 #include "temper/models/files/expert_tensors.h"
 #include "temper/text/regex.h"
 

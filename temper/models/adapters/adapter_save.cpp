@@ -5,8 +5,7 @@
 #include <set>
 
 #include "temper/base/file.h"
-#include "temper/models/adapters/adapter_names.h"
-#include "temper/models/adapters/adapter_patterns.h"
+#include "temper/models/adapters/adapter_config.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/expert_tensors.h"

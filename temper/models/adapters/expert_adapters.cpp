@@ -7,7 +7,7 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/models/adapters/adapter_patterns.h"
+#include "temper/models/adapters/adapter_config.h"
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/files/tensors.h"
 
