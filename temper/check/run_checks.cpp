@@ -13,7 +13,6 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/device.h"
-#include "temper/models/files/check_weights.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"

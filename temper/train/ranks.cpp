@@ -13,7 +13,6 @@
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
 #include "temper/models/device.h"
-#include "temper/models/files/check_weights.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
 #include "temper/train/policy.h"

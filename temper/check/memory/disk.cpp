@@ -9,7 +9,7 @@
 #include "temper/data/read/compress.h"
 #include "temper/data/read/source_format.h"
 #include "temper/data/rows/prompt_row.h"
-#include "temper/models/files/tokenizer_files.h"
+#include "temper/models/files/save.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/rollout_files.h"
 #include "temper/rl/rollout/rollout_lines.h"

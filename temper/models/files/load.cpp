@@ -9,7 +9,6 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/finite_values.h"
-#include "temper/models/files/check_weights.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/split.h"

@@ -13,7 +13,6 @@
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
-#include "temper/models/files/tokenizer_files.h"
 #include "temper/models/files/untied_head.h"
 #include "temper/text/tokenizer/special_tokens.h"
 #include "temper/text/tokenizer/tokenizer.h"

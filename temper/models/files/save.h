@@ -1,6 +1,7 @@
 // Models to Hugging Face directories.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "temper/base/json.h"
@@ -38,5 +39,8 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
 
 // The tokenizer and chat templates of a model directory, as far as there are any.
 void copy_tokenizer_files(const std::string& from, const std::string& directory);
+
+// The size in bytes of the files that copy_tokenizer_files copies.
+int64_t tokenizer_file_bytes(const std::string& directory);
 
 }  // namespace temper::models
