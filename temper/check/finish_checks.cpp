@@ -12,7 +12,7 @@
 #include "temper/check/memory/disk.h"
 #include "temper/check/run_checks.h"
 #include "temper/check/text.h"
-#include "temper/models/device_memory.h"
+#include "temper/models/device.h"
 #include "temper/train/run/checkpoint.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"

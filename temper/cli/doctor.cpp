@@ -22,7 +22,6 @@
 #include "temper/dist/environment.h"
 #include "temper/dist/mesh.h"
 #include "temper/models/device.h"
-#include "temper/models/device_memory.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/native/kernels/bfloat16/bfloat16_tiles.h"

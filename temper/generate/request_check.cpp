@@ -6,7 +6,7 @@
 #include "temper/base/memory.h"
 #include "temper/generate/sampling/option_table.h"
 #include "temper/generate/scheduler.h"
-#include "temper/models/device_memory.h"
+#include "temper/models/device.h"
 
 namespace temper::generate {
 

@@ -1,9 +1,10 @@
-// Which device a program computes on, and with which backend of temper/ops.
+// Which device a program computes on, with which backend of temper/ops, and its memory.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "temper/base/registry.h"
@@ -52,5 +53,15 @@ bool is_exact(const DeviceChoice& choice);
 void use_device(const DeviceChoice& choice);
 // The processor until use_device() says otherwise.
 at::Device chosen_device();
+
+struct DeviceMemory {
+  int64_t free = 0, all = 0;  // bytes
+};
+// Of the processor what this process may use. None where the device's allocator does not say.
+std::optional<DeviceMemory> memory_of(at::Device device);
+
+// How many of the ranks of one machine compute on the device of one of them, at most: they take its
+// devices in turn (device_for).
+int64_t ranks_on_device(int64_t local_ranks, at::Device device);
 
 }  // namespace temper::models

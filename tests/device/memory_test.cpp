@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "temper/models/device_memory.h"
+#include "temper/models/device.h"
 #include "temper/ops/aten/flash_attention.h"
 #include "temper/ops/backend.h"
 #include "tests/device/pretend_device.h"

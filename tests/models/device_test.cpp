@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "temper/base/error.h"
-#include "temper/models/device_memory.h"
 
 namespace temper::models {
 namespace {
