@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "temper/nn/weights/panel_cache.h"
 #include "temper/nn/weights/placement.h"
 #include "temper/nn/weights/stored_value.h"
 #include "temper/ops/weight.h"

@@ -1,8 +1,14 @@
 #include "temper/nn/weights/stored_value.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace temper::nn {
+namespace {
+
+thread_local int transient_panels = 0;
+
+}  // namespace
 
 void StoredValue::set(const at::Tensor& value) {
   if (ops::is_quantized(format_)) return set_codes(ops::quantize(value, format_, device_));
@@ -30,6 +36,28 @@ ops::Weight StoredValue::weight() const {
 
 at::Tensor StoredValue::float_value() const {
   return format_ == ops::WeightFormat::kRoundedBFloat16 ? tensor_ : ops::read(weight());
+}
+
+TransientPanels::TransientPanels() { ++transient_panels; }
+TransientPanels::~TransientPanels() { --transient_panels; }
+
+at::Tensor PanelCache::of(const ops::Weight& weight, uint64_t updates) {
+  const std::lock_guard lock(mutex_);
+  if (at::GradMode::is_enabled() || transient_panels > 0 ||
+      weight.values.scalar_type() == at::kDouble) {
+    panels_.reset();
+    return {};
+  }
+  if (!panels_.defined() || updates_ != updates) {
+    panels_ = ops::pack(weight);
+    updates_ = updates;
+  }
+  return panels_;
+}
+
+void PanelCache::drop() {
+  const std::lock_guard lock(mutex_);
+  panels_.reset();
 }
 
 }  // namespace temper::nn
