@@ -19,7 +19,7 @@
 #include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
-#include "temper/ops/simd.h"
+#include "temper/ops/processors.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {

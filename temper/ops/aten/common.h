@@ -2,9 +2,11 @@
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace temper::ops::aten_impl {
 
@@ -18,5 +20,9 @@ inline int64_t scratch_numbers(at::Device device) {
 // Operations compute numbers: their callers record gradients. Parameters may be written to while an
 // object lives.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
+
+// x [rows, columns] as [rows, blocks, kLogitsBlock] and, where columns are left over, [rows, 1,
+// those]: the same memory.
+std::vector<at::Tensor> blocks_of_columns(const at::Tensor& x);
 
 }  // namespace temper::ops::aten_impl

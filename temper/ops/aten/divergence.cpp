@@ -5,7 +5,6 @@
 
 #include "temper/ops/aten/aten.h"
 #include "temper/ops/aten/common.h"
-#include "temper/ops/aten/head.h"
 
 namespace temper::ops {
 namespace aten_impl {

@@ -1,5 +1,4 @@
 // Sweeps over the vocabulary: logits, their softmax and single entries of them.
-#include "temper/ops/aten/head.h"
 
 #include <ATen/ATen.h>
 

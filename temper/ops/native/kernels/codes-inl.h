@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "temper/ops/native/kernels/four_bits_layout.h"
 #include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/native/kernels/tile-inl.h"
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "temper/base/exact_math.h"
-#include "temper/ops/native/kernels/four_bits_layout.h"
 
 namespace temper::kernels {
 namespace {
