@@ -210,6 +210,14 @@ TEST_CASE("damaged 4-bit files are refused with the tensor's name") {
   refused(name + ".quant_map", models::to_view(at::zeros({16})), "is not NF4's");
   refused(name, bytes_view("short"), "bytes of codes");
   refused(state, bytes_view("{"), state);
+  // Scales that say of themselves that they are in 4 bits.
+  TensorMap nested = whole;
+  nested[name + ".absmax.quant_state.bitsandbytes__nf4"] =
+      bytes_view(R"({"shape": [1, 2], "blocksize": 64})");
+  nested[name + ".absmax"] = bytes_view("a");
+  write_safetensors(folder.path + "/model.safetensors", nested);
+  CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains("in 4 bits itself"),
+                       DataError);
   refused(state, bytes_view(R"({"shape": [1000000, 1000000], "blocksize": 64})"), "bytes of codes");
   refused(state, bytes_view(R"({"shape": [48, 24], "blocksize": 128})"), "blocks of other than 64");
 }

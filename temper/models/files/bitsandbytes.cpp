@@ -88,6 +88,8 @@ class BitsAndBytesMatrix final : public CodedMatrix {
     const auto it = parts_.find(name_ + suffix);
     check<DataError>(it != parts_.end(), where, ": `", name_, suffix,
                      "` is missing next to 4-bit codes");
+    check<DataError>(!it->second.make, where, ": `", name_, suffix,
+                     "` belongs to 4-bit codes and is in 4 bits itself");
     return it->second;
   }
 
