@@ -116,7 +116,8 @@ std::vector<std::string> RlConfig::evaluated_metrics() const {
                                    "rows"};
   for (const rewards::RewardSection& reward : rewards)
     metrics.push_back("rewards/" + reward.label());
-  if (environment.any()) metrics.push_back("turns_mean");
+  if (environment.any())
+    metrics.insert(metrics.end(), {"turns_mean", str("rewards/", kEnvironmentReward)});
   return with_groups(std::move(metrics), {"reward"});
 }
 

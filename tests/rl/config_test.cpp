@@ -360,9 +360,11 @@ TEST_CASE("a metric that ends the run is one that evaluations of prompts have") 
   for (const char* metric :
        {"eval/reward_mean", "eval/rewards/gsm8k", "eval/completion_length_mean"})
     CHECK(error(metric) == "no error");
-  for (const char* metric : {"eval/loss", "eval/kl", "eval/rewards/gsm", "eval/turns_mean"})
+  for (const char* metric :
+       {"eval/loss", "eval/kl", "eval/rewards/gsm", "eval/turns_mean", "eval/rewards/environment"})
     CHECK(error(metric).find("which no evaluation of this run has") != std::string::npos);
-  CHECK(error("eval/turns_mean", {"environment.name=grid_world"}) == "no error");
+  for (const char* metric : {"eval/turns_mean", "eval/rewards/environment", "eval/rewards/gsm8k"})
+    CHECK(error(metric, {"environment.name=grid_world"}) == "no error");
   CHECK(error("eval/group_reward/easy").find("no evaluation") != std::string::npos);
 }
 
