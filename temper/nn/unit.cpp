@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "temper/base/error.h"
 #include "temper/nn/linear.h"
 #include "temper/nn/router.h"
 #include "temper/ops/autograd.h"
@@ -56,6 +57,7 @@ Tensors unit_gradients(UnitCall& call, const ops::Gradients& d) {
       from.push_back(call.given[i].detach().requires_grad_(d.wanted(i)));
     call.record(from);
   }
+  check(!call.outputs.empty(), "a second backward pass through a unit, whose graph is gone");
   Tensors from, dfrom, wanted;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (!d[i].defined() || !call.outputs[i].requires_grad()) continue;
