@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -152,6 +153,7 @@ struct Client::Impl {
       result = error;
       moved = bytes;
     };
+    check_not_stopped(failed);  // stop() ends only what has begun
     io.restart();
     begin(done);
     io.run_for(duration_cast<milliseconds>(
@@ -178,6 +180,7 @@ struct Client::Impl {
 
   void connect(const std::string& path) {
     close();
+    tls.reset();
     const std::string no_connection = "cannot connect; is the server running there?";
     const double end = steady_seconds() + std::min(kConnectSeconds, timeout);
     const auto left = [&] { return end - steady_seconds(); };
@@ -198,7 +201,9 @@ struct Client::Impl {
     notice_silence(socket.native_handle());
     if (!context) return;
     tls.emplace(socket, *context);
-    ::SSL_set_tlsext_host_name(tls->native_handle(), origin.host.c_str());
+    beast::error_code not_address;
+    asio::ip::make_address(origin.host, not_address);
+    if (not_address) ::SSL_set_tlsext_host_name(tls->native_handle(), origin.host.c_str());
     tls->set_verify_mode(asio::ssl::verify_peer);
     tls->set_verify_callback(asio::ssl::host_name_verification(origin.host));
     wait(left(), path, "no TLS connection; is the server's certificate valid here?",
@@ -208,10 +213,10 @@ struct Client::Impl {
          });
   }
 
+  // What is being read or written ends with an error, and needs `tls` until then.
   void close() {
     beast::error_code ignored;
     socket.close(ignored);
-    tls.reset();
   }
 
   void write(const std::string& path, const char* data, size_t size) {

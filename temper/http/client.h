@@ -1,4 +1,4 @@
-// HTTP to one server. The only files that know the HTTP library are http.cpp and serve/server.cpp.
+// HTTP to one server. The files of this folder are the only ones that know the HTTP library.
 #pragma once
 
 #include <functional>
