@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "temper/base/error.h"
@@ -186,7 +187,7 @@ void end_without_peers() {
 
 int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
                  const Arguments& arguments) {
-  const MeetingPlace place;
+  auto place = std::make_unique<const MeetingPlace>();
   sigset_t awaited;
   sigemptyset(&awaited);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&awaited, signal);
@@ -196,7 +197,8 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
   ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
   std::map<pid_t, int> running;  // their ranks
   for (int rank = 0; rank < ranks; ++rank)
-    running[start(rank, ranks, place, verb, arguments)] = rank;
+    running[start(rank, ranks, *place, verb, arguments)] = rank;
+  place.reset();  // else ranks could still connect to it once rank 0 has ended
   const auto serves = [&](int rank) {
     return std::find(serving.begin(), serving.end(), rank) != serving.end();
   };
