@@ -187,7 +187,9 @@ void read_sampling(Members& members, generate::Api api, generate::GenerationOpti
                 const auto found =
                     members.integer(name, static_cast<int64_t>(rule.min.value()),
                                     rule.max ? static_cast<int64_t>(*rule.max) : kUnbounded);
-                if (found) value = option.here(*found);
+                // Clients write the largest number of their type for "all".
+                constexpr auto kMost = static_cast<int64_t>(generate::kLargestNumber);
+                if (found) value = option.here(std::min(*found, kMost));
               },
               [&](bool& value) { value = members.flag(name); },
               [&](generate::LogitBias& bias) { read_bias(members, *offer, bias); },

@@ -73,6 +73,9 @@ TEST_CASE("what is absent or null has its default") {
   CHECK_FALSE(r.seed);
   CHECK(r.options.sampling.temperature == 1);
   CHECK(r.options.sampling.top_k == 0);
+  // Larger than what the engine takes, which is as good as all.
+  CHECK(text(R"("top_k": 9223372036854775807)").options.sampling.top_k ==
+        static_cast<int64_t>(generate::kLargestNumber));
   CHECK(r.options.stop.empty());
   CHECK_FALSE(r.logprobs);
   CHECK_FALSE(r.stream);

@@ -135,8 +135,7 @@ bool SamplingOption::is_set(const GenerationOptions& options) const {
 }
 
 bool allows(const Rule& rule, double value) {
-  constexpr double kLargest = 1e15;
-  const double min = rule.min.value_or(-kLargest), max = rule.max.value_or(kLargest);
+  const double min = rule.min.value_or(-kLargestNumber), max = rule.max.value_or(kLargestNumber);
   return (rule.above_min ? value > min : value >= min) &&
          (rule.below_max ? value < max : value <= max);
 }

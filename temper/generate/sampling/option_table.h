@@ -118,8 +118,10 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 
-// Whether the rule's bounds allow a number; where there is none, 1e15 is, as in a config. And what
-// they do allow in words: "a whole number of at least 1".
+inline constexpr double kLargestNumber = 1e15;  // where a rule has no bound, as in a config
+
+// Whether the rule's bounds allow a number. And what they do allow in words: "a whole number of at
+// least 1".
 bool allows(const Rule& rule, double value);
 std::string allowed(const Rule& rule, bool whole);
 
