@@ -258,16 +258,12 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
     if (const auto at = find_not_finite(view.make ? view.make() : view))
       not_finite.push_back(temper::str("`", name, "` (value ", *at, ")"));
     ++found.tensors;
-    found.bytes += static_cast<int64_t>(view.num_bytes);
-    found.float32 = found.float32 && view.dtype == DType::kFloat32;
   }
+  for (const MappedFiles::File& file : checkpoint.files.files()) found.bytes += file.size;
   check<ConfigError>(not_finite.empty(), directory, ": NaN or infinity in ", listed(not_finite),
                      ": every loss would be NaN or infinite, too; expected finite weights, for "
                      "instance those of an earlier checkpoint");
   const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
-    int64_t count = 1;
-    for (const int64_t extent : parameter.whole_shape()) count *= extent;
-    found.parameters += count;
     const std::vector<int64_t> shape = checkpoint.tensors.at(name).shape;
     checkpoint.tensors.erase(name);
     return shape == parameter.whole_shape() ? "" : shape_mismatch(shape, parameter);

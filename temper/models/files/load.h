@@ -43,10 +43,9 @@ PublicName public_name(const std::string& path);
 // eos ids of config.json and generation_config.json.
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config);
 
-// What a directory's weight files hold.
+// A directory's tensors as the model has them, and the bytes of its weight files.
 struct StoredWeights {
-  int64_t tensors = 0, bytes = 0, parameters = 0;
-  bool float32 = true;  // every tensor: such a file's values are used where they are mapped
+  int64_t tensors = 0, bytes = 0;
 };
 // Compares the files with a model of the directory's config.json: throws what load_model would, or,
 // with `optional` "score.weight", load_scalar_model; and ConfigError that names tensors whose
