@@ -1,20 +1,20 @@
-// What a layer is for. Its constructor says it, or the module that makes it, so that nobody guesses
-// it from a name.
+// What a layer is for. The layer's constructor or the module that creates it sets the role, so that
+// no code has to guess it from the layer's name.
 #pragma once
 
 namespace temper::nn {
 
-// Of a module and of its parts, but for those that have a role of their own (Module::set_role).
+// The role of a module and of all modules inside it that set none themselves (Module::set_role).
 enum class Role {
-  kNone,       // a body, a block, and what stands alone in one
+  kNone,       // a body, a block, and modules of a block that have no other role
   kAttention,  // queries, keys, values, outputs
-  kMlp,        // transforms each token alone
-  kExpert,     // the same in a mixture: the tokens that are sent to it
+  kMlp,        // transforms each token by itself
+  kExpert,     // an MLP in a mixture of experts: transforms the tokens that are routed to it
   kRouter,
   kNorm,
-  kState,  // carries a state from token to token
+  kState,  // carries a recurrent state from token to token
   kEmbedding,
-  kHead,  // reads the hidden states: for the vocabulary, or for a single number
+  kHead,  // maps the hidden states to logits over the vocabulary, or to one number
 };
 
 }  // namespace temper::nn

@@ -57,7 +57,7 @@ bool Gradients::wanted(size_t input) const { return node_.task_should_compute_ou
 Recording::Recording(Tensors inputs)
     : inputs_(std::move(inputs)),
       records_(c10::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(inputs_)),
-      nothing_else_(std::in_place, false) {}
+      no_grad_(std::in_place, false) {}
 
 void Recording::reads(const Tensors& tensors) {
   if (!records_) return;
@@ -75,7 +75,7 @@ Tensors Recording::outputs(const Tensors& ys, Backward backward) {
 // The graph begins at aliases of the results, which the lambda may then capture: no cycle of
 // references comes of it.
 Tensors Recording::finish(const Tensors& ys, Backward backward, bool with_zeros) {
-  nothing_else_.reset();
+  no_grad_.reset();
   if (!records_) return ys;
   const auto node =
       c10::make_intrusive<CallNode>(std::move(backward), std::move(read_), with_zeros);

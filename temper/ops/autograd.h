@@ -1,5 +1,5 @@
-// Differentiable functions without a class each: a function computes its outputs, and says in a
-// lambda what gradients they give its inputs.
+// Differentiable functions without a torch::autograd::Function class for each: a function computes
+// its outputs and passes a lambda that computes the gradients of its inputs.
 //
 //   at::Tensor scaled(const at::Tensor& x, const at::Tensor& by) {  // x * by
 //     Recording call({x, by});
@@ -9,8 +9,8 @@
 //     });
 //   }
 //
-// The lambda keeps what it captures, the function's own results among that, until the backward pass
-// has run it or the graph goes.
+// What the lambda captures, including the function's results, stays in memory until the backward
+// pass has run it or the graph is destroyed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,13 +30,13 @@ namespace temper::ops {
 
 using Tensors = std::vector<at::Tensor>;
 
-// What a backward pass is given: the gradients of a call's outputs, contiguous.
+// The argument of a backward lambda: the gradients of the call's outputs, contiguous.
 class Gradients {
  public:
   Gradients(Tensors of, const torch::autograd::Node& node) : of_(std::move(of)), node_(node) {}
   const at::Tensor& operator[](size_t output) const { return of_[output]; }
   const Tensors& all() const { return of_; }
-  // Whether this pass asks for the gradient of that input of the call.
+  // Whether this backward pass needs the gradient of the call's input with this index.
   bool wanted(size_t input) const;
 
  private:
@@ -44,29 +44,31 @@ class Gradients {
   const torch::autograd::Node& node_;
 };
 
-// One call of a differentiable function. From its beginning to its output autograd records nothing
-// else: what the function first makes of its arguments, such as contiguous(), comes before it.
+// One call of a differentiable function. From its constructor to output(), autograd records nothing
+// else: whatever autograd should see, such as contiguous() of an argument, comes before it.
 class Recording {
  public:
-  // Gradients of the inputs, in their order; undefined where there is none, as are those that are
-  // missing at the end.
+  // Returns the gradients of the inputs, in their order: undefined tensors where there is none;
+  // trailing ones may be left out.
   using Backward = std::function<Tensors(const Gradients&)>;
 
-  // The tensors that gradients may be asked for; some may be undefined.
+  // The inputs that may need gradients; some may be undefined.
   explicit Recording(Tensors inputs);
 
-  // Whether anything asks for a gradient. Where nothing does, outputs are returned as they are.
+  // Whether any input needs a gradient. If none does, outputs are returned unrecorded.
   bool records() const { return records_; }
 
-  // Tensors that the lambda reads, inputs or results; some may be undefined. A backward pass throws
-  // where one of them has been written to since. It frees what the lambda has captured, and a
-  // second one through this call throws; without such tensors the lambda may run again.
+  // Declares the tensors that the lambda reads, inputs or results, as ctx.save_for_backward() does;
+  // some may be undefined. The backward pass throws if one of them was modified in place since. It
+  // frees what the lambda captured, so a second backward pass through this call throws; if nothing
+  // was declared, the lambda may run again.
   void reads(const Tensors& tensors);
 
-  // The function's output, floating-point, recorded. Its gradient is always defined.
+  // Records and returns the function's output, a floating-point tensor. Its gradient is always
+  // defined.
   at::Tensor output(const at::Tensor& y, Backward backward);
-  // Several, which may be undefined and stay so. Outputs that nothing was computed from have an
-  // undefined gradient.
+  // The same for several outputs; undefined ones stay undefined. An output that the loss does not
+  // depend on has an undefined gradient.
   Tensors outputs(const Tensors& ys, Backward backward);
 
  private:
@@ -75,7 +77,7 @@ class Recording {
   Tensors inputs_;
   std::vector<std::pair<c10::VariableVersion, uint32_t>> read_;
   bool records_;
-  std::optional<c10::AutoGradMode> nothing_else_;
+  std::optional<c10::AutoGradMode> no_grad_;
 };
 
 }  // namespace temper::ops

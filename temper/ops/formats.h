@@ -1,5 +1,5 @@
-// How matrices of weights are kept, one row of a table a format, and in which numbers keys and
-// values are cached. Plain C++: kernels read it, too.
+// The table of storage formats for weight matrices, one row per format, and the dtypes of the
+// key-value cache. Plain C++ without LibTorch, because the kernels include it.
 #pragma once
 
 #include <array>
@@ -13,41 +13,41 @@ namespace temper::ops {
 
 enum class WeightFormat {
   kFloat32,   // or float64, for gradient checks
-  kBFloat16,  // frozen, as all that follow but the last: they have no gradient
+  kBFloat16,  // frozen (no gradient), as are the quantized formats
   // Quantized: codes with scales, W[r, i] = value of code * scale, rounded once to float32.
   kInt8,
   kNf4,
   kMxFp4,
-  // float32 that products round to bfloat16; gradients are taken for the float32 value's own
-  // (straight through). The last one: it follows from a dtype, its name is another one's.
+  // Trained float32 weights that matrix products round to bfloat16; the gradient passes straight
+  // through to the float32 value. Must be the last: it follows from model.dtype, cannot be chosen
+  // as a storage format, and shares the name of kBFloat16.
   kRoundedBFloat16,
 };
 
-// Blocks of which each is a row of the matrix.
+// FormatRow::block of formats with one scale per row of the matrix.
 inline constexpr int64_t kRowBlock = -1;
 
 struct FormatRow {
   WeightFormat format;
-  // As model.storage, --storage and the metadata of adapters say it; and as texts do.
-  const char* name;
-  const char* title = name;
-  // In memory, of a value without its scale.
+  const char* name;          // in model.storage, --storage and the metadata of adapters
+  const char* title = name;  // in messages
+  // In memory, per value, without its scale.
   int bits;
-  // Products read a value as quickly as an unpacked one of so many: to unpack four bits takes as
-  // long as to read a float32.
+  // The cost of reading a value in a matrix product, as the bits of an unpacked value that takes
+  // the same time: unpacking four bits takes as long as reading a float32.
   int reading_bits;
-  // Its values are float32 numbers, which may train.
+  // The values are stored as float32 and can be trained.
   bool trains = false;
   // How many values of the row-major matrix share a float32 scale, or kRowBlock; 0: not quantized.
   int64_t block = 0;
-  // The 16 values of codes of four bits, by code; null: a code of eight bits is its value.
+  // Values of the 16 4-bit codes, by code; null: 8-bit codes, each of which is its own value.
   const float* values = nullptr;
-  // Nothing is converted to it: what weight files hold in it is kept so, other weights as the dtype
-  // says.
+  // Weights are never converted to this format: matrices that the weight files hold in it are kept
+  // in it, and all others follow model.dtype.
   bool of_files = false;
-  // Files hold experts alone in it.
+  // Only experts are stored in it.
   bool of_experts = false;
-  // What is kept in it where it is chosen, for help texts.
+  // The weights that choosing this format applies to, for help texts.
   const char* covers = "all";
 };
 
@@ -76,7 +76,7 @@ inline constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2
                                                    4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
                                                    -2.0f, -3.0f, -4.0f, -6.0f};
 
-// One row a format, by its value.
+// One row per format, in the order of WeightFormat.
 inline constexpr std::array<FormatRow, 6> kWeightFormats{{
     {.format = WeightFormat::kFloat32,
      .name = "float32",
@@ -128,14 +128,14 @@ static_assert([] {
   return true;
 }());
 
-// The names of those that can be chosen, by the value of WeightFormat.
+// The names of the formats that can be chosen (all but the last), in the order of WeightFormat.
 inline constexpr auto kStorageNames = [] {
   std::array<const char*, kWeightFormats.size() - 1> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kWeightFormats[i].name;
   return names;
 }();
 
-// None: nothing that can be chosen has that name.
+// nullopt where no format that can be chosen has that name.
 constexpr std::optional<WeightFormat> format_named(std::string_view name) {
   for (size_t i = 0; i < kStorageNames.size(); ++i)
     if (name == kStorageNames[i]) return kWeightFormats[i].format;
@@ -143,30 +143,31 @@ constexpr std::optional<WeightFormat> format_named(std::string_view name) {
 }
 
 constexpr bool is_quantized(WeightFormat format) { return row_of(format).block != 0; }
-// Quantized, and from any numbers: what it holds are not the files' own.
+// Whether storing weights in this format changes their values: quantized from arbitrary numbers,
+// not taken from the files as it is.
 constexpr bool rounds_weights(WeightFormat format) {
   return is_quantized(format) && !row_of(format).of_files;
 }
 
-// How many indices along a row of `width` values share a scale. Blocks are of the row-major matrix
-// and run over row ends, so that it is the largest number of indices in which no row begins a new
-// block: the block where that divides the width.
+// How many consecutive values along a row of `width` values are sure to share a scale, in every
+// row. Blocks are counted over the row-major matrix and may cross row ends: the block size where it
+// divides the width, else their greatest common divisor.
 constexpr int64_t scale_group(WeightFormat format, int64_t width) {
   const int64_t block = row_of(format).block;
   return block == kRowBlock ? width : std::gcd(width, block);
 }
-// Blocks, and scales, of a matrix.
+// The number of blocks, and so of scales, of a matrix.
 constexpr int64_t block_count(WeightFormat format, int64_t rows, int64_t width) {
   const int64_t block = row_of(format).block;
   return block == kRowBlock ? rows : (rows * width + block - 1) / block;
 }
-// Bytes of a value of a matrix whose rows have `width`, with its share of the scales.
+// Bytes per value of a matrix with rows of `width` values, scales included.
 constexpr double bytes_of(WeightFormat format, int64_t width) {
   return row_of(format).bits / 8.0 +
          (is_quantized(format) ? 4.0 / static_cast<double>(scale_group(format, width)) : 0);
 }
 
-// Number types in which keys and values are cached.
+// Dtypes of the key-value cache.
 enum class CacheDtype { kFloat32, kFloat16, kBFloat16 };
 constexpr int64_t bytes_of(CacheDtype dtype) { return dtype == CacheDtype::kFloat32 ? 4 : 2; }
 

@@ -1,5 +1,6 @@
-// The primitives of Backend with their contracts, the one list of them: backend.h includes it in
-// its class with PRIMITIVE as `= 0`, each implementation in its own with PRIMITIVE as `override`.
+// The primitives of the class Backend and their contracts. The list exists only here: backend.h
+// includes it in its class with PRIMITIVE defined as `= 0`, and each implementation in its own with
+// PRIMITIVE defined as `override`.
 //
 // The tensors of one call are on one device, contiguous unless said otherwise, and float32, or
 // float64 for gradient checks. Indices are int64 tensors on that device, made by indices(). N and M
@@ -9,9 +10,9 @@
 // The values of w in the layout that multiply(), or with `transposed` multiply_transposed(),
 // reads: a 1-D tensor. Undefined if this backend, or the weight's format, needs no packing.
 virtual at::Tensor pack(const Weight& w, bool transposed) const PRIMITIVE;
-// The same of x [N, in], for weight_gradient().
+// The same for x [N, in], as weight_gradient() reads it.
 virtual at::Tensor pack_input(const Weight& w, const at::Tensor& x) const PRIMITIVE;
-// The same of the right operand of product(), [k, n].
+// The same for the right operand of product(), [k, n].
 virtual at::Tensor pack(Operand b) const PRIMITIVE;
 virtual void multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
                       const at::Tensor& bias) const PRIMITIVE;
@@ -21,8 +22,8 @@ virtual void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Te
                              at::Tensor& dw, bool accumulate,
                              const at::Tensor& x_panels) const PRIMITIVE;
 virtual at::Tensor read(const Weight& w) const PRIMITIVE;
-// Codes in the layout that this backend's products read; `row_major`, one code a byte, and
-// `scale` lie on the host.
+// Converts codes to the layout that this backend's products read; `row_major`, one code per byte,
+// and `scale` are in host memory.
 virtual std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out,
                                                           int64_t in, const uint8_t* row_major,
                                                           const float* scale,
@@ -41,7 +42,7 @@ virtual at::Tensor router_probabilities(const at::Tensor& logits) const PRIMITIV
 // dlogits, from the gradient g [N, experts] of the probabilities.
 virtual at::Tensor router_probabilities_backward(const at::Tensor& logits,
                                                  const at::Tensor& g) const PRIMITIVE;
-// combine() of routing.h, written to y or added to what it holds; places below 0 are passed over.
+// combine() of routing.h, written to y or added to it; entries with a place below 0 are skipped.
 virtual void combine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& place,
                      at::Tensor& y, bool accumulate) const PRIMITIVE;
 // dx, dweight.
@@ -58,7 +59,7 @@ virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, doubl
 virtual at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                      bool add_unit_offset, const at::Tensor& dy,
                                      at::Tensor& dweight) const PRIMITIVE;
-// x [..., width] less the mean of each row: with rms_norm() a layer norm.
+// x [..., width] minus the mean of each row; followed by rms_norm() it is a layer norm.
 virtual at::Tensor center(const at::Tensor& x) const PRIMITIVE;
 // activation(gate) * up; both, and the result, of the same shape.
 virtual at::Tensor gated(Activation activation, const at::Tensor& gate,
@@ -68,13 +69,13 @@ virtual std::pair<at::Tensor, at::Tensor> gated_backward(Activation activation,
                                                          const at::Tensor& gate,
                                                          const at::Tensor& up,
                                                          const at::Tensor& dy) const PRIMITIVE;
-// scale * (x + offset) with x kept within [low, high], which may be infinite.
+// scale * (clamp(x, low, high) + offset); the bounds may be infinite.
 virtual at::Tensor clamp_scaled(const at::Tensor& x, double low, double high, double offset,
                                 double scale) const PRIMITIVE;
 // a + scale * b of the same shape.
 virtual at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b,
                               double scale) const PRIMITIVE;
-// Rows ids[i] of the table, as products see them, times scale.
+// Rows ids[i] of the table, rounded or dequantized as in products, times scale.
 virtual at::Tensor gather_rows(const Weight& table, const at::Tensor& ids,
                                double scale) const PRIMITIVE;
 // to[ids[i]] += scale * x[i], i ascending.
@@ -100,8 +101,8 @@ virtual at::Tensor squared_distance(const at::Tensor& a, const at::Tensor& b) co
 virtual at::Tensor pool_features(const at::Tensor& x, int64_t width) const PRIMITIVE;
 
 // -- Attention (attention.h, kv_store.h). Roots of the forest start at position 0.
-// q [n, num_heads * head_dim] of the tokens [first, first + n), k and v [N, num_kv_heads * head_dim]
-// of all, before norm and rotary embedding; n rows of results.
+// q [n, num_heads * head_dim] of the tokens [first, first + n), and k, v [N, num_kv_heads *
+// head_dim] of all tokens, before norm and rotary embedding. The result has n rows.
 virtual AttentionResult attention(const AttentionSpec& spec, const RotaryTable& rotary,
                                   const Forest& forest, int64_t first, const at::Tensor& q,
                                   const at::Tensor& k, const at::Tensor& v) const PRIMITIVE;
@@ -110,16 +111,16 @@ virtual AttentionGradients attention_backward(const AttentionSpec& spec, const R
                                               const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionResult& result,
                                               const at::Tensor& dout) const PRIMITIVE;
-// Most bytes that attention() and attention_backward() of such a pass hold at once, besides what
-// they are given and give. An upper bound for devices; 0 where it is small.
+// Peak bytes of temporary memory in attention() and attention_backward() of such a pass, without
+// their arguments and results. An upper bound on devices; 0 where it is negligible.
 virtual int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                                   at::Device device) const PRIMITIVE;
-// An empty store for keys and values of layers with these specs, at least one, of which it reads
-// key and value heads, head_dim and cache_dtype. A layer without key and value heads takes no
+// An empty store for the keys and values of layers with these specs (at least one), of which only
+// the key-value heads, head_dim and cache_dtype matter. A layer without key-value heads takes no
 // memory.
 virtual std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                             at::Device device) const PRIMITIVE;
-// The pages of such a store.
+// The layout of the pages of such a store.
 virtual CachePage cache_page(std::span<const AttentionSpec> layers,
                              at::Device device) const PRIMITIVE;
 
@@ -127,7 +128,7 @@ virtual CachePage cache_page(std::span<const AttentionSpec> layers,
 virtual at::Tensor short_convolution(const ConvolutionWeights& weights, bool silu,
                                      const Forest& forest, const at::Tensor& x,
                                      const CarriedStates& carried) const PRIMITIVE;
-// dx, and gradients of the weights.
+// Returns dx and the gradients of the weights.
 virtual std::pair<at::Tensor, ConvolutionWeights> short_convolution_backward(
     const ConvolutionWeights& weights, bool silu, const Forest& forest, const at::Tensor& x,
     const at::Tensor& dy) const PRIMITIVE;
@@ -163,7 +164,7 @@ virtual at::Tensor map_cosine(const MapTile& tile, const at::Tensor& a,
 // The gradient of Σ_r g[r] value[r] with respect to a.
 virtual at::Tensor map_cosine_backward(const MapTile& tile, const at::Tensor& a,
                                        const at::Tensor& b, const at::Tensor& g) const PRIMITIVE;
-// As above, of attention_squared_error(); map [teacher's heads, student's heads].
+// The same for attention_squared_error(); map [teacher's heads, student's heads].
 virtual at::Tensor map_squared_error(const MapTile& tile, const at::Tensor& a, at::Tensor b,
                                      const at::Tensor& map) const PRIMITIVE;
 // The gradient of Σ_r g[r] value[r] with respect to a; adds the one with respect to map to dmap.
@@ -176,7 +177,7 @@ virtual at::Tensor map_squared_error_backward(const MapTile& tile, const at::Ten
 // x [rows, columns] at a time. Each tile writes the partial sums of its rows and blocks of
 // kLogitsBlock columns into its part of a tensor [M, blocks, n]; join_... adds up the blocks.
 virtual HeadTileSize head_tile() const PRIMITIVE;
-// In place: the scale, the soft cap, the division by the temperature.
+// In place: applies the scale and the soft cap, and divides by the temperature.
 virtual void finish_logits(const HeadSpec& spec, at::Tensor& x) const PRIMITIVE;
 // parts [rows, blocks of x, 3], a view: largest logit, Σ exp(x - max), Σ exp(x - max) (x - max).
 virtual void softmax_parts(const at::Tensor& x, at::Tensor parts) const PRIMITIVE;
@@ -193,8 +194,8 @@ virtual void take_entries(const at::Tensor& x, int64_t first, const at::Tensor& 
 // x[r, id[r, i] - first] += value[r, i] where that is a column of x.
 virtual void add_to_entries(at::Tensor& x, int64_t first, const at::Tensor& id,
                             const at::Tensor& value) const PRIMITIVE;
-// `top` [rows, up to k], likeliest first (of equals the lower id), is joined with a tile's logits
-// whose ids begin at `first`.
+// Merges a tile's logits, whose ids begin at `first`, into `top` [rows, up to k], which is ordered
+// from the most likely token down (ties: the lower id first).
 virtual void join_top(TopTokens& top, const at::Tensor& x, int64_t first,
                       int64_t k) const PRIMITIVE;
 // parts [rows, blocks of x, 6], a view (kernels::DivergencePart).
@@ -214,15 +215,15 @@ virtual at::Tensor divergence_gradient(const DivergenceSpec& spec, const at::Ten
                                        const at::Tensor& teacher, const DivergenceSums& sums,
                                        const at::Tensor& g) const PRIMITIVE;
 
-// -- Updates of one parameter `value`, in place; float32, all tensors of its shape
+// -- Optimizer updates of one parameter `value`, in place; all tensors are float32 of its shape
 // `first`, `second`: the moments.
 virtual void adamw(const AdamWStep& step, const at::Tensor& grad, const at::Tensor& value,
                    const at::Tensor& first, const at::Tensor& second) const PRIMITIVE;
-// `buffer`: the momentum's; undefined without momentum.
+// `buffer`: the momentum buffer; undefined without momentum.
 virtual void sgd(const SgdStep& step, const at::Tensor& grad, const at::Tensor& value,
                  const at::Tensor& buffer) const PRIMITIVE;
-// Σ x² over all of the tensors, in double, one tensor after the other; the device is waited for
-// once.
+// Σ x² over all of the tensors, in double, one tensor after the other, with a single
+// synchronization of the device.
 virtual double sum_of_squares(at::TensorList tensors) const PRIMITIVE;
 
 #undef PRIMITIVE

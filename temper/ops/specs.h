@@ -1,12 +1,13 @@
-// Settings of operations that the differentiable functions and the kernels share. Plain C++.
+// Settings that the differentiable functions (ops/layers, ops/logits) and the kernels share. Plain
+// C++ without LibTorch.
 #pragma once
 
 #include <cstdint>
 
 namespace temper::ops {
 
-// Of the gate of a product with another tensor. kSigmoid and kIdentity gate what is no MLP:
-// sigmoid(gate) * up and gate * up.
+// The function applied to the gate in activation(gate) * up. kSigmoid and kIdentity are used
+// outside of MLPs, as in gated attention: sigmoid(gate) * up, gate * up.
 enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
 
 enum class DivergenceKind { kForwardKl, kReverseKl, kJsd };
@@ -17,16 +18,17 @@ enum class RouterScore {
 };
 
 struct RouterSpec {
-  int64_t experts = 0, chosen = 0;  // chosen: experts of a token
+  int64_t experts = 0, chosen = 0;  // chosen: experts per token (top-k)
   RouterScore score = RouterScore::kSoftmax;
-  bool normalize = false;  // the weights of a token are divided by their sum
-  double scale = 1;        // factor of the weights
-  // The experts are that many groups of equal size, of which a token goes to `chosen_groups`: those
-  // whose two largest scores have the largest sum (section 2.1.2 of the same paper).
+  bool normalize = false;  // divide a token's expert weights by their sum
+  double scale = 1;        // factor of the expert weights
+  // The experts form this many groups of equal size. A token's experts come from `chosen_groups` of
+  // them: those whose two largest scores have the largest sum (DeepSeek-V3, section 2.1.2).
   int64_t groups = 1, chosen_groups = 1;
 };
 
-// One step of AdamW with decoupled weight decay: the keys of the section `optimizer`, and
+// One step of AdamW with decoupled weight decay. The first line holds keys of the section
+// `optimizer`.
 struct AdamWStep {
   double learning_rate, beta1, beta2, eps, weight_decay;
   double correction1, correction2;  // the bias corrections 1 - beta^t
