@@ -11,7 +11,7 @@ namespace {
 
 using enum Axis::Divides;
 
-// name, same_rows, divides, instead_of, help
+// name, same_rows, divides, excludes, help
 constexpr Axis kAxes[] = {
     {"data", false, kNothing, nullptr, "data-parallel replicas; -1: all remaining ranks"},
     {"fsdp", false, kWeights, nullptr,
@@ -62,10 +62,10 @@ AxisSizes MeshSection::sizes(int64_t ranks, const std::string& where, int64_t al
   std::array<bool, AxisSizes::kCount> hidden{};  // in the message
   for (size_t i = 0; i < axes().size(); ++i) {
     const Axis& axis = axes()[i];
-    if (!axis.instead_of) continue;
+    if (!axis.excludes) continue;
     const auto other = static_cast<size_t>(
-        std::ranges::find(axes(), std::string_view(axis.instead_of), &Axis::name) - axes().begin());
-    check<ConfigError>(sizes[i] == 1 || sizes[other] == 1, where, ": found ", axis.instead_of, " ",
+        std::ranges::find(axes(), std::string_view(axis.excludes), &Axis::name) - axes().begin());
+    check<ConfigError>(sizes[i] == 1 || sizes[other] == 1, where, ": found ", axis.excludes, " ",
                        sizes[other], " and ", axis.name, " ", sizes[i],
                        ", expected one of them to be 1: ranks that compute the same rows divide "
                        "either every layer or the experts");

@@ -13,27 +13,28 @@
 namespace temper::dist {
 
 struct Axis {
-  // What of the model its ranks share out among them: nothing, weights that are whole where they
-  // are used, a part of every layer, or some of the experts.
+  // What the ranks of the axis divide among them: nothing (each holds the whole model); weights,
+  // which are gathered before use (FSDP); every layer (tensor parallelism); or the experts.
   enum class Divides { kNothing, kWeights, kLayers, kExperts };
 
-  const char* name;        // its key in the section `mesh`
-  bool same_rows;          // its ranks compute the same rows; else each has rows of its own
-  Divides divides;         // how they hold the model
-  const char* instead_of;  // the axis that has one rank where this one has more; null: none
-  const char* help;        // of the key
+  const char* name;      // its key in the config section `mesh`
+  bool same_rows;        // its ranks compute the same rows; otherwise each has rows of its own
+  Divides divides;       // how its ranks hold the model
+  const char* excludes;  // the axis that must have 1 rank if this one has more; null: none
+  const char* help;      // of the key
 
   bool own_rows() const { return !same_rows; }
   bool divides_model() const { return divides != Divides::kNothing; }
-  bool divides_work() const { return same_rows && divides_model(); }  // of each row
+  bool divides_work() const { return same_rows && divides_model(); }  // the work on each row
 };
+// A selection of axes: one of the predicates above.
 using Which = bool (Axis::*)() const;
 
-// Ranks are numbered along the first axis slowest, along the last one fastest: those of the last
-// are neighbours, and where a host has several they share it.
+// In the order in which ranks are numbered: the last axis varies fastest, so its ranks have
+// consecutive numbers and usually share a host.
 std::span<const Axis> axes();
 
-// A number of each axis, in the order of axes().
+// One number per axis, in the order of axes().
 template <class T, int kEach>
 struct PerAxis {
   T data = kEach, fsdp = kEach, tensor = kEach, expert = kEach;
@@ -42,7 +43,7 @@ struct PerAxis {
   T& operator[](size_t axis) { return *std::array{&data, &fsdp, &tensor, &expert}[axis]; }
   T operator[](size_t axis) const { return std::array{data, fsdp, tensor, expert}[axis]; }
 
-  // The product over the axes, or over some.
+  // The product over all axes, or over those that `which` selects.
   T product(Which which = nullptr) const {
     T all = 1;
     for (size_t i = 0; i < kCount; ++i)
@@ -50,10 +51,10 @@ struct PerAxis {
     return all;
   }
 };
-// How many ranks each axis has.
+// The number of ranks of each axis.
 using AxisSizes = PerAxis<int64_t, 1>;
 
-// What a message expects of the axes: "mesh.tensor 1 and mesh.expert 1".
+// For messages: "mesh.tensor 1 and mesh.expert 1", the axes that `which` selects.
 std::string one_rank_each(Which which);
 
 // The sizes of the axes as they are written: `data` may be -1, what is left.
