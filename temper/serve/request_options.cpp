@@ -189,7 +189,7 @@ void read_sampling(Members& members, generate::Api api, generate::GenerationOpti
                                     rule.max ? static_cast<int64_t>(*rule.max) : kUnbounded);
                 // Clients write the largest number of their type for "all".
                 constexpr auto kMost = static_cast<int64_t>(generate::kLargestNumber);
-                if (found) value = option.here(std::min(*found, kMost));
+                if (found) value = option.from_api(std::min(*found, kMost));
               },
               [&](bool& value) { value = members.flag(name); },
               [&](generate::LogitBias& bias) { read_bias(members, *offer, bias); },

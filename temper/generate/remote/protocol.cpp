@@ -46,7 +46,7 @@ Json Protocol::parameters(const GenerationOptions& options) const {
                        holder[name.substr(dot + 1)] = options.grammar->text;
                      },
                      [&](const int64_t& value) {
-                       if (told) out[name] = option.there(*offer, value);
+                       if (told) out[name] = option.to_api(*offer, value);
                      },
                      [&](const auto& value) {
                        if (told) out[name] = value;

@@ -1,7 +1,8 @@
-// The options of sampling, each said once: the member that holds it, the values it takes, what it
-// does, and what others call it. The config section, the flags, the server, Tinker,
-// generation_config.json and rollout servers read this table. A new option is a member of
-// SamplingOptions or GenerationOptions, a row here, and the code that obeys it.
+// The table of sampling options: for each, the member that holds it, its valid values, its help,
+// and its name in other APIs. The config section, the command-line flags, the server, the Tinker
+// API, generation_config.json and the clients of rollout servers read this table. A new option
+// needs a member of SamplingOptions or GenerationOptions, a row here, and the code that implements
+// it.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +19,17 @@
 
 namespace temper::generate {
 
-// A file of a JSON schema, a regular expression, a file of a grammar: at most one of them. Together
-// they are GenerationOptions::grammar (option_values.h).
+// The constraint on completions: a JSON schema's file, a regular expression or a grammar's file, at
+// most one of them. GenerationOptions::grammar is made from it (option_values.h).
 struct GrammarChoice {
   std::optional<std::string> json_schema, regex, grammar;
   bool any() const { return json_schema || regex || grammar; }
 };
 using GrammarMember = std::optional<std::string> GrammarChoice::*;
 
-// Who else has such options.
+// The APIs and files outside Temper that have such options.
 enum class Api {
-  kOpenAi,  // OpenAI's API with vLLM's additions: `temper serve`, and what it is asked as a server
+  kOpenAi,  // OpenAI's API with vLLM's additions: `temper serve`, and rollout servers of that kind
   kVllm,
   kSglang,
   kTinker,
@@ -42,8 +43,8 @@ struct SamplingOption {
                    bool GenerationOptions::*, std::vector<std::string> GenerationOptions::*,
                    std::vector<int32_t> GenerationOptions::*, GrammarMember>;
   struct Elsewhere {
-    const char* name = "";     // empty: as here; null: there is no such option
-    std::optional<Rule> rule;  // where other values are taken than here
+    const char* name = "";     // empty: the same name; null: the API has no such option
+    std::optional<Rule> rule;  // if other values are valid there
   };
   struct Offer {
     std::string name;
@@ -52,28 +53,28 @@ struct SamplingOption {
 
   const char* name;  // rollout.NAME
   Member member;
-  Rule rule;  // of each value, where it holds several
+  Rule rule;  // for each value, if the option holds several
   const char* help;
-  std::array<Elsewhere, 5> elsewhere;  // by Api
+  std::array<Elsewhere, 5> elsewhere;  // indexed by Api
   const char* flag_name = nullptr;     // null: --NAME, with - for _
   const char* flag_help = nullptr;     // null: `help`
 
   bool holds(Member one) const { return member == one; }
-  // The option as the API has it, if it has it.
+  // The option's name and valid values in the API; nullopt if the API does not have it.
   std::optional<Offer> at(Api api) const;
-  // A value there as it is here, and the reverse. Where the minimum is lower there, it stands for
-  // the minimum here: top_k's -1 for 0, all.
+  // Converts a value from an API to this table's, and back. Where the API's minimum is lower, it
+  // means this table's minimum: top_k -1 is 0, all tokens.
   template <class Number>
-  Number here(Number there) const {
-    return rule.min ? std::max(there, static_cast<Number>(*rule.min)) : there;
+  Number from_api(Number value) const {
+    return rule.min ? std::max(value, static_cast<Number>(*rule.min)) : value;
   }
-  int64_t there(const Offer& offer, int64_t here) const {
-    const bool is_minimum = rule.min && here == static_cast<int64_t>(*rule.min);
-    return is_minimum ? std::min(here, static_cast<int64_t>(offer.rule.min.value())) : here;
+  int64_t to_api(const Offer& offer, int64_t value) const {
+    const bool is_minimum = rule.min && value == static_cast<int64_t>(*rule.min);
+    return is_minimum ? std::min(value, static_cast<int64_t>(offer.rule.min.value())) : value;
   }
   std::string flag() const;  // "--top-k"
-  // Whether the options have another value than GenerationOptions are made with. False for what a
-  // GrammarMember holds.
+  // Whether the options differ from the default of GenerationOptions here. Always false for a
+  // GrammarMember.
   bool is_set(const GenerationOptions& options) const;
 };
 
@@ -81,7 +82,7 @@ struct SamplingOption {
 const std::vector<SamplingOption>& sampling_options();
 const SamplingOption& sampling_option(SamplingOption::Member member);
 
-// What the options hold at a member.
+// The value of a member, of the options or of their `sampling`.
 template <class Options, class Member>
 auto& held(Options& options, Member member) {
   if constexpr (requires { options.sampling.*member; })
@@ -90,7 +91,7 @@ auto& held(Options& options, Member member) {
     return options.*member;
 }
 
-// Calls f with the (const) value that the options hold for the row, or with a GrammarMember.
+// Calls f with a reference to the option's value in `options`, or with its GrammarMember.
 template <class Options, class F>
 void visit(const SamplingOption& option, Options& options, F&& f) {
   std::visit(
@@ -103,7 +104,7 @@ void visit(const SamplingOption& option, Options& options, F&& f) {
       option.member);
 }
 
-// As visit(), of the numbers alone.
+// As visit(), for options with a single number only.
 template <class Options, class F>
 void visit_number(const SamplingOption& option, Options& options, F&& f) {
   visit(option, options, [&](auto&& value) {
@@ -112,7 +113,7 @@ void visit_number(const SamplingOption& option, Options& options, F&& f) {
   });
 }
 
-// One visitor of several lambdas.
+// Combines lambdas into one visitor for std::visit.
 template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
@@ -120,8 +121,8 @@ struct Overloaded : F... {
 
 inline constexpr double kLargestNumber = 1e15;  // where a rule has no bound, as in a config
 
-// Whether the rule's bounds allow a number. And what they do allow in words: "a whole number of at
-// least 1".
+// Whether a number is within the rule's bounds. allowed(): the valid values in words, as in "a
+// whole number of at least 1".
 bool allows(const Rule& rule, double value);
 std::string allowed(const Rule& rule, bool whole);
 

@@ -44,7 +44,7 @@ std::string take_suggested(const std::string& model_dir, SamplingOptions& option
       check<DataError>(allows(offer->rule, number) && (!kWhole || number == std::trunc(number)),
                        model_dir, "/", kFile, ": ", offer->name, ": found ", dump_json(found),
                        ", expected ", allowed(offer->rule, kWhole));
-      value = option.here(static_cast<Number>(number));
+      value = option.from_api(static_cast<Number>(number));
       said += temper::str(said.empty() ? "" : ", ", option.name, " ", value);
     });
   }
