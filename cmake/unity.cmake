@@ -1,12 +1,13 @@
-# temper_unity(TARGET [BYTES]): the sources of a target, in the order of their paths, are compiled in groups of BYTES at
-# most (TEMPER_UNITY_BYTES) as one file each, which reads their headers once. A name in an unnamed namespace must be
-# unique within its folder, and among the folders whose namespace is `temper` itself.
-# tools/check_sources.sh compiles every file by itself, as unity and the precompiled header hide a missing include.
-option(TEMPER_UNITY "Compile several files as one: quicker as a whole, slower after an edit" ${TEMPER_UNITY_DEFAULT})
-set(TEMPER_UNITY_BYTES 250000 CACHE STRING "Source that is compiled as one file, at most")
+# Unity builds. temper_unity(TARGET [BYTES]) joins the target's sources, in the order of their paths, into files of at
+# most BYTES of source (default: TEMPER_UNITY_BYTES), so that shared headers are compiled once per file. Names in unnamed
+# namespaces must therefore be unique within a folder, and among the folders whose namespace is `temper` itself.
+# A unity build and the precompiled header hide missing includes: tools/check_sources.sh compiles every file by itself.
+option(TEMPER_UNITY "Compile several files as one: faster full builds, slower rebuilds after an edit" ${TEMPER_UNITY_DEFAULT})
+set(TEMPER_UNITY_BYTES 250000 CACHE STRING "Maximum bytes of source in one unity file")
 
 if(TEMPER_UNITY)
-  # A class with a member of an unnamed namespace is fine in a source; GCC takes what a unity file includes for headers.
+  # A class in a source file may have a member whose type is in an unnamed namespace, but GCC warns about it in included
+  # files, and a unity file includes its sources.
   add_compile_options(-Wno-subobject-linkage)
 endif()
 
@@ -25,7 +26,7 @@ function(temper_unity target)
   foreach(source ${sources})
     get_filename_component(source ${source} ABSOLUTE)
     get_property(own SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION)
-    # Within the source tree: its own directory may be named "temper", too.
+    # Match the path inside the source tree, because the tree's own directory may be named "temper", too.
     file(RELATIVE_PATH inside ${CMAKE_SOURCE_DIR} ${source})
     if(own OR NOT inside MATCHES "^(temper|tests)/.*[.]cpp$")
       continue()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/ that the program knows: what stands between `<!-- temper list TOPIC -->` and `<!-- end -->`.
+"""Writes the tables in docs/ that come from the program, between `<!-- temper list TOPIC -->` and `<!-- end -->`.
 
-    tools/update_docs.py build/temper           writes them; `make docs` does so
-    tools/update_docs.py build/temper --check   names the pages whose tables differ, and fails
+    tools/update_docs.py build/temper           updates the pages (`make docs`)
+    tools/update_docs.py build/temper --check   changes nothing; names the pages that are out of date, and fails if any
 """
 import pathlib
 import re
@@ -27,7 +27,7 @@ def main(program, check):
             if not check:
                 page.write_text(new)
     if differ:
-        print(("tables are not those of `temper list`, which `make docs` writes: " if check else "wrote ") + ", ".join(differ))
+        print(("tables are out of date; run `make docs`: " if check else "wrote ") + ", ".join(differ))
     return bool(differ) and check
 
 

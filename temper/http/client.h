@@ -1,4 +1,4 @@
-// HTTP to one server. The files of this folder are the only ones that know the HTTP library.
+// An HTTP client of one server. Only the sources in temper/http include Boost.Beast.
 #pragma once
 
 #include <functional>
@@ -10,46 +10,48 @@
 
 namespace temper::http {
 
-// "http://host:port" and what stands before the paths: of "http://h:1/a/v1/" that is "/a".
+// A server's address: the origin "http://host:port" and a prefix that all paths get: for
+// "http://h:1/a/v1/" it is "/a".
 struct ServerUrl {
   std::string origin, prefix;
   std::string str() const { return origin + prefix; }
 };
-// With or without /v1. Throws ConfigError naming what was found.
+// The address may end with /v1 or not. Throws ConfigError naming what was found.
 ServerUrl parse_url(const std::string& text);
 
-// A request that was not answered as it should be.
+// A request that failed: no complete answer, or a status other than 2xx.
 class Failure : public Error {
  public:
   Failure(const std::string& message, bool unreachable, int status = 0,
           std::optional<double> retry_after = {})
       : Error(message), unreachable(unreachable), status(status), retry_after(retry_after) {}
-  // The server is there and takes no more requests now: 429 (too many requests), 503.
+  // The server is up, but accepts no more requests now: 429 (too many requests) or 503.
   bool busy() const { return status == 429 || status == 503; }
 
-  bool unreachable;                   // no whole answer came: the server may be gone
+  bool unreachable;                   // no complete answer came: the server may be down
   int status;                         // of the answer; 0: none
-  std::optional<double> retry_after;  // seconds that the answer asks to wait (Retry-After)
+  std::optional<double> retry_after;  // Retry-After, in seconds
 };
 
-// A connection that is kept between requests; one thread at a time, but for stop().
+// Keeps one connection alive between requests. Not thread-safe, except stop().
 class Client {
  public:
-  // api_key: sent as "Authorization: Bearer KEY" unless empty. timeout_seconds: of a whole answer.
+  // api_key: sent as "Authorization: Bearer KEY" unless empty. timeout_seconds: for a complete
+  // answer.
   Client(const ServerUrl& url, const std::string& api_key, double timeout_seconds);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // The body of the answer. `path` begins with "/". Throws Failure unless the status is 2xx.
+  // Return the body of the answer. `path` begins with "/". Throw Failure unless the status is 2xx.
   std::string get(const std::string& path);
   std::string post(const std::string& path, const std::string& json);
-  // Bytes of any number, which are not copied.
+  // Posts binary data of any size, without copying it.
   std::string post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes);
-  // Waits at a route whose answer does not end, until the server, its host or stop() ends it.
-  // heard: called for each heartbeat, which is any bytes that the server sends.
+  // Reads a route whose answer never ends, until the server closes it, its host is lost or stop()
+  // is called. `heard` is called for each heartbeat, that is whenever bytes arrive.
   void follow_heartbeats(const std::string& path, const std::function<void()>& heard);
-  // Ends what is going on, from any thread. What is asked after that fails.
+  // Aborts the request in progress, from any thread. Later requests fail.
   void stop();
 
  private:

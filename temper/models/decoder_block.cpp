@@ -25,10 +25,10 @@ ops::LinearInput normed(const std::optional<nn::RmsNorm>& norm, const at::Tensor
   return norm ? norm->input(x) : ops::LinearInput::plain(x);
 }
 
-// h = x + s after(mix(before(x))), then h + s after(feed(before(h))): the norms are those of
-// DecoderConfig::norms, s is residual_scale. mix is attention, also from latents, or a layer with a
-// state; feed is an MLP, or a mixture of experts in layers of SparseConfig. What is parallel feeds
-// before(x), with the one norm.
+// h = x + s · after(mixer(before(x))), y = h + s · after(mlp(before(h))). DecoderConfig::norms says
+// which of the norms `before` and `after` exist; s is residual_scale. The mixer is attention (also
+// latent attention) or a layer with a state; the MLP is a mixture of experts in the layers that
+// SparseConfig names. In a parallel block the mixer and the MLP both read before(x), with one norm.
 class DecoderBlock : public nn::Module {
  public:
   static constexpr bool kLeavesOutRows = true;
@@ -36,18 +36,19 @@ class DecoderBlock : public nn::Module {
                std::shared_ptr<nn::Rotary> rotary);
   at::Tensor forward(const at::Tensor& x, const nn::Context& context);
 
-  // For Decoder: what attention reads of the block's input, and Backbone::state_sizes.
+  // For Decoder: the mixer's input (the normalized x), and this block's part of
+  // Backbone::state_sizes.
   ops::LinearInput mixer_input(const at::Tensor& x) const;
   std::vector<int64_t> state_sizes() const;
 
   std::unique_ptr<nn::Attention> self_attn;
-  std::unique_ptr<nn::StateLayer> state_layer;  // one of the two
+  std::unique_ptr<nn::StateLayer> state_layer;  // exactly one of the two is set
 
  private:
   void make_norms(const DecoderConfig& config);
 
   std::optional<nn::GatedMlp> mlp_;
-  std::optional<SparseMlp> sparse_;  // one of the two
+  std::optional<SparseMlp> sparse_;  // exactly one of the two is set
   std::optional<nn::RmsNorm> before_mixer_, after_mixer_, before_feed_, after_feed_;
   bool parallel_;
   double residual_scale_;

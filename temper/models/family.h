@@ -1,5 +1,5 @@
-// A model family: how its config.json is read and its body built, its class names and its tensors'
-// names. Each family's file registers one at its end.
+// A model family: reads its config.json, builds its body, and knows the names of its transformers
+// classes and of its tensors. Each family's file registers one at its end.
 #pragma once
 
 #include <memory>
@@ -24,48 +24,49 @@ std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config);
 
 struct Family {
   const char* model_type;  // of config.json
-  // One line, for `temper list models`: models, a colon, what is particular about them.
+  // One line for `temper list models`: the models, a colon, what is particular about them.
   const char* help;
   const char* paper = "";  // as in Registry::Entry
-  // Reads config.json. Where the file is silent, the values are those of transformers' config
-  // class. Throws ConfigError.
+  // Reads config.json. Missing keys have the defaults of transformers' config class. Throws
+  // ConfigError.
   DecoderConfig (*config)(const HfConfig&);
   std::unique_ptr<Backbone> (*make)(const DecoderConfig&) = &make_decoder;
-  // Class names that go into config.json's `architectures`; null: what the config says stays.
+  // Class names to write to `architectures` in config.json; null: keep those of the config.
   const char* causal_lm = nullptr;
   const char* sequence_classification = nullptr;
-  // Of a multimodal config causal_lm is the language model alone, without what wraps it.
+  // For families that are also read from a multimodal checkpoint: causal_lm is the class of the
+  // language model alone, without the multimodal wrapper.
   bool causal_lm_is_text_part = false;
-  // Renames a checkpoint's tensors, once they are opened (CheckpointFormat), to the model's own
-  // names and drops what it has no use for; null: they are the model's own.
+  // Renames a checkpoint's tensors to the model's own names and drops those that it does not need,
+  // after quantized formats were opened (CheckpointFormat); null: the names are the same.
   void (*sanitize)(TensorMap& tensors, const HfConfig& config) = nullptr;
-  // The inverse of `sanitize`, for writing: renames the model's tensors to those of a checkpoint
-  // that transformers reads; null: its names are the model's own. May join several tensors into one
+  // The inverse of `sanitize`, for saving: renames the model's tensors to those of a checkpoint
+  // that transformers reads; null: the names are the same. May join several tensors into one
   // (TensorView::make).
   void (*restore)(NamedTensors& tensors) = nullptr;
-  // The one of CheckpointFormat::of_families that its files may be in; null: none.
+  // The name of a CheckpointFormat with `of_families` that its files may use; null: none.
   const char* checkpoint_format = nullptr;
-  std::optional<GgufArchitecture> gguf = {};  // none: llama.cpp does not compute this family
+  std::optional<GgufArchitecture> gguf = {};  // nullopt: llama.cpp does not support this family
 };
 
-// The families of this program and those that were registered, by their model_type.
+// All registered families, built-in and from outside, by model_type.
 const Registry<Family>& families();
-// Throws ConfigError for a model_type that is taken. Before any model is made.
+// Throws ConfigError if the model_type is taken. Call before any model is made.
 void register_family(const Family& family);
 // A family's file ends with a global of this type.
 struct RegisteredFamily {
   explicit RegisteredFamily(const Family& family) { register_family(family); }
 };
-// Throws ConfigError for a model_type that is unknown, naming those that are known.
+// Throws ConfigError for an unknown model_type, listing the known ones.
 const Family& family_of(const HfConfig& config);
-// The body of a model without values.
+// The body of a model, with uninitialized weights.
 std::unique_ptr<Backbone> make_body(const HfConfig& config);
 
-// Applies Family::restore of the family whose body it is, where it has one.
+// Applies Family::restore of the body's family, if it has one.
 void restore_names(const Backbone& body, NamedTensors& tensors);
 
-// For Family::sanitize: the language model of a checkpoint that also sees images, without its
-// wrapping. Such a model is written without it, too.
+// For Family::sanitize: keeps the language model of a multimodal checkpoint and drops the rest.
+// Such a model is also saved as a language model alone.
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config);
 
 }  // namespace temper::models

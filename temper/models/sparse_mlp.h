@@ -1,4 +1,4 @@
-// A mixture of experts in the place of a block's MLP, and what its family says of it.
+// A mixture of experts in place of a block's MLP, and its configuration.
 #pragma once
 
 #include <memory>
@@ -12,40 +12,42 @@
 
 namespace temper::models {
 
-// Far more than any model has; what a damaged config asks for would take all memory.
+// An upper bound, far above any model's, so that a damaged config cannot ask for all memory.
 constexpr int64_t kMostExperts = 4096;
 
 struct SparseConfig {
   ops::RouterSpec router;
-  int64_t width = 0;         // of an expert's inner layer
-  std::vector<bool> layers;  // which have experts; the others have an MLP
-  int64_t shared_width = 0;  // of an MLP that every token goes through beside its experts; 0: none
-  bool shared_gate = false;  // whose output is multiplied by a sigmoid (`shared_expert_gate`)
-  bool correction = false, router_bias = false;  // nn::Router
-  bool expert_bias = false;
-  ops::GatedUnit unit{};  // of the experts, but for its activation, which is the config's
-  // Names of the module and of its router, as transformers has them.
+  int64_t width = 0;         // intermediate size of an expert
+  std::vector<bool> layers;  // which layers have experts; the others have an MLP
+  int64_t shared_width =
+      0;  // intermediate size of the shared expert, which sees all tokens; 0: none
+  bool shared_gate = false;  // multiply the shared expert's output by a sigmoid gate
+  bool correction = false, router_bias = false;  // nn::Router's `correction` and `bias`
+  bool expert_bias = false;                      // the experts' linear layers have biases
+  ops::GatedUnit unit{};  // of the experts; its activation is replaced by the config's
+  // Names of the module, of its router and of the shared expert in transformers.
   const char *module = "mlp", *gate = "gate", *shared = "shared_experts";
 };
 
-// The experts of a config: `key`, or where it is null num_local_experts, n_routed_experts or
-// num_experts, is their number, num_experts_per_tok how many a token goes to; what the class of the
-// family fills in is given. Throws ConfigError where a token goes to more than there are.
+// Reads the number of experts from `key` (null: num_local_experts, n_routed_experts or num_experts,
+// whichever is there) and the experts per token from num_experts_per_tok. `experts` and `chosen`
+// are the defaults of transformers' config class. Throws ConfigError where a token has more experts
+// than there are.
 ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen,
                             const char* key = nullptr);
-// n_group, topk_group, norm_topk_prob and routed_scaling_factor of a router with sigmoids
-// (DeepSeek-V3 and what follows it); where a key is missing, `spec` keeps its groups and scale.
-// Throws ConfigError where groups do not divide the experts.
+// Reads n_group, topk_group, norm_topk_prob and routed_scaling_factor of a sigmoid router, as
+// DeepSeek-V3 has it; where a key is missing, `spec` keeps its value. Throws ConfigError unless the
+// number of groups divides the number of experts.
 void read_sigmoid_router(const HfConfig& config, ops::RouterSpec& spec);
-// The first layers have no experts: first_k_dense_replace of them, `usual` where the key is
-// missing.
+// Sets sparse.layers: the first first_k_dense_replace layers (`usual` where the key is missing)
+// have no experts.
 void dense_first(const HfConfig& config, int64_t usual, int64_t layers, SparseConfig& sparse);
-// Layers that mlp_only_layers names have an MLP, and those that are no multiple of
-// decoder_sparse_step, counted from 1.
+// Which layers have experts: those whose number, counted from 1, is a multiple of
+// decoder_sparse_step, except the ones that mlp_only_layers names.
 std::vector<bool> sparse_layers(const HfConfig& config, int64_t layers);
-// For Family::sanitize: without the layers behind the last one, which predict more than one token.
+// For Family::sanitize: drops the layers after the last one, which do multi-token prediction.
 void drop_later_layers(TensorMap& tensors, int64_t layers);
-// Makes the model of `c` a mixture.
+// Turns the model of `c` into a mixture of experts.
 void set_sparse(DecoderConfig& c, SparseConfig sparse);
 
 class SparseMlp : public nn::Module {

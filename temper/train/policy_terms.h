@@ -1,8 +1,8 @@
-// What policy-gradient losses say of each token: for the algorithms of rl/algorithms and the losses
-// of the Tinker API (tinker/losses.h). [M]: tokens, float32 or float64. All are differentiable with
-// respect to logp_M, the log-probabilities under the policy, and with it the ratio; all else is
-// constant: old_logp_M, what they were when the tokens were sampled or the batch began, and
-// advantage_M.
+// The per-token terms of policy-gradient losses, shared by the algorithms of rl/algorithms and the
+// losses of the Tinker API (tinker/losses.h). A suffix _M means a tensor [M], one value per token,
+// float32 or float64. Terms are differentiable with respect to logp_M, the log-probabilities under
+// the current policy, and the ratios made from it. old_logp_M (at the start of the rollout batch,
+// or when the tokens were sampled) and advantage_M are constants. sg[..]: stop-gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,15 +13,16 @@ struct RatioBounds {
   double low = 0, high = 0;  // PPO's 1 - ε and 1 + ε
 };
 
-// ρ = π_θ / π_old of each token (PPO, Schulman et al., arXiv 1707.06347, section 3).
+// The importance ratio ρ = π_θ / π_old of each token (PPO, Schulman et al., arXiv 1707.06347,
+// section 3).
 at::Tensor importance_ratio(const at::Tensor& logp_M, const at::Tensor& old_logp_M);
 // s = (π_θ(y) / π_old(y))^(1/|y|), at each token of its completion, with a gradient through each
 // token: GSPO-token (Zheng et al., arXiv 2507.18071, equations 7 and 14): sg[s] · π_θ / sg[π_θ].
 // mean_M: log s, the mean of logp - old_logp over the token's completion; a constant.
 at::Tensor sequence_ratio(const at::Tensor& logp_M, const at::Tensor& mean_M);
 
-// -min(ρA, clip(ρ) A) (PPO, equation 7). With dual_clip c > 1, where A < 0 no more than -cA (Ye et
-// al., arXiv 1912.09729, equation 5); 0: none.
+// -min(ρA, clip(ρ) A) (PPO, equation 7). With dual_clip c > 1 the loss is at most -cA where A < 0
+// (dual-clip PPO, Ye et al., arXiv 1912.09729, equation 5); 0: off.
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
                              const RatioBounds& bounds, double dual_clip = 0);
 // -sg(clip(ρ)) A logp (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5).

@@ -1,4 +1,5 @@
-// The tables of `temper list`, made from the registries.
+// The tables that `temper list` prints, as text for a terminal or as Markdown for docs/, made from
+// the registries.
 #pragma once
 
 #include <string>
@@ -9,24 +10,24 @@
 namespace temper::cli {
 
 struct ListRow {
-  std::string name;                // empty: the row is in pages alone
-  std::string line;                // what stands beside it in a terminal
-  std::vector<std::string> cells;  // Markdown, the first for the name; empty: not in pages
+  std::string name;                // empty: the row is in the Markdown only
+  std::string line;                // the text beside the name in a terminal
+  std::vector<std::string> cells;  // Markdown, the first for the name; empty: terminal only
 };
 struct ListTable {
-  std::string title;                // the heading above it in a page; empty: none
-  std::vector<std::string> header;  // of the cells
+  std::string title;                // heading above the table in a page; empty: none
+  std::vector<std::string> header;  // the titles of the columns
   std::vector<ListRow> rows;
 };
 
-// Text for a terminal as a cell: keys, paths and tags become code, and what Markdown would read
-// otherwise is escaped.
+// Text as a Markdown table cell: keys, paths and tags become code, and special characters are
+// escaped.
 std::string cell_of(const std::string& text);
 std::string code_of(const std::string& name);
-// "help (arXiv 2402.03300)": as `temper list` prints an entry that follows a paper.
+// "help (arXiv 2402.03300)": the line in a terminal of an entry with a paper.
 std::string with_paper(const std::string& help, const std::string& paper);
 
-// Names and help; `key` is what the page calls the column of the names.
+// A table of a registry's names and help; `key` is the title of the column of names.
 template <class Value>
 ListTable table_of(const std::string& key, const Registry<Value>& entries) {
   ListTable table{{}, {key, "what it is"}, {}};
@@ -42,7 +43,7 @@ std::vector<ListTable> algorithm_tables();
 std::vector<ListTable> loss_tables();
 std::vector<ListTable> metric_tables();
 std::vector<ListTable> paper_tables();
-// Keys of other trainers; in a page by what they are called here.
+// Keys of other trainers; in a page grouped by Temper's key.
 std::vector<ListTable> synonym_tables();
 
 }  // namespace temper::cli

@@ -1,6 +1,6 @@
-// Ways in which weight files hold matrices in few bits, each a file that ends with its
-// registration. Everybody else sees views of such matrices' values, and where codes can be kept as
-// they lie the CodedMatrix behind them.
+// The formats in which weight files hold quantized matrices, one file per format, each registered
+// at the file's end. All other code sees such a matrix as a view of its dequantized values and,
+// where its codes can be kept without converting them, the CodedMatrix behind the view.
 #pragma once
 
 #include <memory>
@@ -17,44 +17,45 @@ namespace temper::models {
 
 class HfConfig;
 
-// Both functions read the file when they are called, give back its pages, and throw ConfigError or
-// DataError that names the directory and the tensor.
+// A quantized matrix in a weight file. codes() and values() read the file when they are called and
+// release its memory-mapped pages afterwards. They throw ConfigError or DataError naming the
+// directory and the tensor.
 class CodedMatrix {
  public:
   virtual ~CodedMatrix() = default;
-  // The format that keeps the codes.
+  // The storage format that can hold the codes as they are.
   virtual ops::WeightFormat format() const = 0;
   virtual std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const = 0;
-  // [out, in], of the dtype of its view.
+  // The dequantized values [out, in], of the dtype given to coded_view().
   virtual TensorView values() const = 0;
 };
-// The view of its values.
+// A view of the matrix's dequantized values.
 TensorView coded_view(DType dtype, const std::vector<int64_t>& shape,
                       std::shared_ptr<const CodedMatrix> matrix);
-// What coded_view() was given; null: another view.
+// The matrix behind a view that coded_view() made; null for any other view.
 const CodedMatrix* coded_matrix(const TensorView& view);
-// The formats in which a checkpoint's matrices can be kept as they lie.
+// The storage formats in which matrices of a checkpoint can be kept without converting them.
 std::set<ops::WeightFormat> held_formats(const TensorMap& tensors);
 
 struct CheckpointFormat {
-  // Makes a view of each matrix of what the tensors hold of it, codes and scales. What does not fit
-  // together stays, so that an error names it; a directory without any is left alone. Throws
-  // ConfigError and DataError that name the directory.
+  // Replaces the tensors that make up a quantized matrix, its codes and scales, by one view of the
+  // matrix. Tensors that do not fit together stay, so that a later error names them; a directory
+  // without such matrices is left unchanged. Throws ConfigError and DataError naming the directory.
   void (*open)(TensorMap& tensors, const HfConfig& config, const std::string& directory);
-  // What of a quantization_config is not read, as in "bitsandbytes in 8 bits"; "": all of it is.
-  // Null: all of any.
+  // Returns what a quantization_config asks for that is not supported, as in "bitsandbytes in 8
+  // bits"; "" if all of it is supported. Null: every config is supported.
   std::string (*unread)(const Json& quantization) = nullptr;
-  // Only families that name it read it (Family::checkpoint_format).
+  // Read only for the families that name it (Family::checkpoint_format).
   bool of_families = false;
 };
-// By the quant_method of quantization_config.
+// The registry, by the quant_method of quantization_config.
 Registry<CheckpointFormat>& checkpoint_formats();
 
-// Refuses a config.json whose quantization_config is none that is read, naming its method. Throws
-// ConfigError.
+// Throws ConfigError naming the method if the quantization_config of config.json is not supported.
 void check_quantization(const Json& config, const std::string& where);
-// Opens all formats that the tensors of a directory, by their names in files, are in. Throws
-// ConfigError, for those that are known by their names and not read, too; DataError.
+// Opens every format that the tensors of a directory use; tensors have the names of the files.
+// Throws DataError, and ConfigError, also for formats that are recognized by tensor names but not
+// supported.
 void open_formats(TensorMap& tensors, const HfConfig& config, const std::string& directory);
 
 }  // namespace temper::models
