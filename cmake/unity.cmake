@@ -1,6 +1,6 @@
 # Unity builds. temper_unity(TARGET [BYTES]) joins the target's sources, in the order of their paths, into files of at
-# most BYTES of source (default: TEMPER_UNITY_BYTES), so that shared headers are compiled once per file. Names in unnamed
-# namespaces must therefore be unique within a folder, and among the folders whose namespace is `temper` itself.
+# most BYTES of source (default: TEMPER_UNITY_BYTES), so that shared headers are compiled once per file. Names in
+# unnamed namespaces must be unique within a folder, and among the folders whose namespace is `temper` itself.
 # Unity builds and precompiled headers hide missing includes: tools/check_sources.sh compiles every file by itself.
 option(TEMPER_UNITY "Compile several files as one: faster full builds, slower rebuilds after an edit" ${TEMPER_UNITY_DEFAULT})
 set(TEMPER_UNITY_BYTES 250000 CACHE STRING "Maximum bytes of source in one unity file")
