@@ -51,8 +51,7 @@ class Server {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace temper::http;
   static const Server server;
-  static const ServerUrl url =
-      parse_url("http://127.0.0.1:" + std::to_string(server.port()));
+  static const ServerUrl url = parse_url("http://127.0.0.1:" + std::to_string(server.port()));
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::thread answering([&] { server.answer(bytes); });

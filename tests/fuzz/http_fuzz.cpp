@@ -52,8 +52,7 @@ class Echo : public Handler {
 int start() {
   // They serve until the process ends.
   static Echo& echo = *new Echo;
-  static Server& server =
-      *new Server(echo, {.header_bytes = 4096, .buffered_bytes = 1 << 20});
+  static Server& server = *new Server(echo, {.header_bytes = 4096, .buffered_bytes = 1 << 20});
   const int port = server.bind("127.0.0.1", 0);
   if (port == 0) std::abort();
   std::thread([] { server.run(); }).detach();

@@ -93,7 +93,6 @@ TEST_CASE("types of bodies") {
                            "application/octet-stream", "text/plain; application/json"})
     CHECK_MESSAGE(check_json(with({{"content-type", type}})), type);
   const std::string form = "application/x-www-form-urlencoded";
-  CHECK(check_json(with({{"content-type", form}, {"origin", "http://localhost"}}))->status ==
-        415);
+  CHECK(check_json(with({{"content-type", form}, {"origin", "http://localhost"}}))->status == 415);
   CHECK(check_json(with({{"content-type", form}, {"sec-fetch-site", "same-origin"}})));
 }

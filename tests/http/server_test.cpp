@@ -74,8 +74,7 @@ class RawClient {
 class Echo : public Handler {
  public:
   Admission admit(const RequestHead& head) override {
-    if (head.path == "/now")
-      return {.answer = Answer{200, "now", "text/plain"}, .handle = {}};
+    if (head.path == "/now") return {.answer = Answer{200, "now", "text/plain"}, .handle = {}};
     if (head.path == "/throws_at_head") throw std::runtime_error("a failure of admit");
     if (head.path == "/refused") return {.answer = Answer{401, "no"}, .handle = {}};
     Admission out{
@@ -106,9 +105,7 @@ class Echo : public Handler {
     };
     return out;
   }
-  Answer refusal(int status, const std::string& message) override {
-    return {status, message};
-  }
+  Answer refusal(int status, const std::string& message) override { return {status, message}; }
   void done(const RequestHead& head, int status, int64_t, double) override {
     last_status = status;
     if (head.path == "/throws_after") throw std::runtime_error("a failure of done");

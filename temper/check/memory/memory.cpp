@@ -86,7 +86,8 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const models::Storage& kept = role.storage;
   if (!t.matrix) return ops::WeightFormat::kFloat32;
   const ops::WeightFormat blocks = kept.blocks.value_or(kept.weights);
-  return t.in_block && (t.is(nn::Role::kExpert) || !ops::row_of(blocks).of_experts) ? blocks : kept.weights;
+  return t.in_block && (t.is(nn::Role::kExpert) || !ops::row_of(blocks).of_experts) ? blocks
+                                                                                    : kept.weights;
 }
 
 std::vector<const ModelRole*> samplers(const RunShape& run) {

@@ -247,8 +247,7 @@ at::Tensor NativeBackend::column_sums(const at::Tensor& a, const at::Tensor& b) 
       const int64_t first = block * kColumnsOfThread,
                     end = std::min(first + kColumnsOfThread, width);
       for (int64_t r = 0; r < rows; ++r)
-        for (int64_t j = first; j < end; ++j)
-          sum[j] += x[r * width + j] * y[r * width + j];
+        for (int64_t j = first; j < end; ++j) sum[j] += x[r * width + j] * y[r * width + j];
     }
   });
   return out;
