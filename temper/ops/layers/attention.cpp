@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
