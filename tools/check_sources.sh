@@ -11,7 +11,7 @@ cmake -S . -B "$build" -G Ninja -DTORCH_ROOT="$(tools/setup.sh --torch-root)" -D
 python3 - "$build" "${1:-}" <<'PY'
 import concurrent.futures, functools, json, os, re, shlex, subprocess, sys
 # What takes longer to read than most sources.
-HEAVY = {"ATen/ATen.h", "nlohmann/json.hpp", "torch/csrc/autograd/custom_function.h"}
+HEAVY = {"ATen/ATen.h", "nlohmann/json.hpp"}
 LEAST_SOURCES = 4  # that a precompiled header is made for
 build, pattern = os.path.abspath(sys.argv[1]), sys.argv[2]
 commands = [c for c in json.load(open(f"{build}/compile_commands.json"))

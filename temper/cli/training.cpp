@@ -142,12 +142,11 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
     return 0;
   }
   Arguments rest = arguments;
-  if constexpr (std::is_same_v<Config, distill::DistillConfig>)
-    if (std::erase(rest, "--precompute") > 0) {
-      read_verb_config(config, rest, verb.name);
-      distill::precompute_teacher(config, std::cout);
-      return 0;
-    }
+  if (training.flag && std::erase(rest, training.flag) > 0) {
+    read_verb_config(config, rest, verb.name);
+    training.instead(config, std::cout);
+    return 0;
+  }
   rest.clear();
   const int ranks = take_nproc(arguments, rest);
   read_verb_config(config, rest, verb.name);
@@ -212,7 +211,8 @@ const std::vector<TrainingVerb>& training_verbs() {
        "  temper sft run.yaml train.epochs=3 output_dir=runs/longer\n"},
       {"distill",
        "knowledge distillation from a teacher model",
-       RunOf<distill::DistillConfig>{&distill::run_distill},
+       RunOf<distill::DistillConfig>{&distill::run_distill, "--precompute",
+                                     &distill::precompute_teacher},
        {"rollout", "distill"},
        "Knowledge distillation: a student learns to match a teacher's distributions, attention "
        "maps "

@@ -1,6 +1,7 @@
 // The training verbs, and what they have in common with what looks at their configs.
 #pragma once
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <variant>
@@ -19,6 +20,9 @@ template <class Config>
 struct RunOf {
   using type = Config;
   train::RunOutcome (*run)(Config& config, const train::RunHost& host);
+  // What the verb does instead where this flag is given; null: there is none.
+  const char* flag = nullptr;
+  void (*instead)(Config& config, std::ostream& out) = nullptr;
 };
 using AnyRun =
     std::variant<RunOf<train::SftConfig>, RunOf<distill::DistillConfig>,

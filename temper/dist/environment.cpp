@@ -37,16 +37,6 @@ int environment_number(const char* name, int least, int most) {
   return value;
 }
 
-// False in programs that rank 0 starts: they have the variable without the socket, or with another
-// port.
-bool is_bound_to(int socket, uint16_t port) {
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
-  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-         address.sin_family == AF_INET && ntohs(address.sin_port) == port &&
-         ::fcntl(socket, F_SETFD, FD_CLOEXEC) == 0;
-}
-
 }  // namespace
 
 Environment read_environment() {
@@ -65,14 +55,22 @@ Environment read_environment() {
   const char* host = std::getenv("MASTER_ADDR");
   e.host = host && *host ? host : kThisHost;
   e.port = static_cast<uint16_t>(environment_number("MASTER_PORT", 1, 65535));
-  if (e.rank == 0 && std::getenv(kListeningSocket)) {
-    const int socket = environment_number(kListeningSocket, 0, 1 << 20);
-    if (is_bound_to(socket, e.port)) e.listening = socket;
-  }
   e.timeout = std::getenv(kTimeout)
                   ? std::chrono::seconds(environment_number(kTimeout, 0, kLongestTimeout))
                   : kDefaultTimeout;
   return e;
+}
+
+std::optional<int> inherited_socket(const Environment& environment) {
+  if (environment.rank != 0 || !std::getenv(kListeningSocket)) return {};
+  const int socket = environment_number(kListeningSocket, 0, 1 << 20);
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  const bool is_it = ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                     address.sin_family == AF_INET && ntohs(address.sin_port) == environment.port;
+  if (!is_it) return {};
+  ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+  return socket;
 }
 
 int run_rank(const Group& group) {

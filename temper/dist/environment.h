@@ -18,12 +18,15 @@ struct Environment {
   int rank = 0, size = 1;
   std::string host;  // host of the first rank
   uint16_t port = 0;
-  std::optional<int> listening;    // a socket that is bound to the port already
   std::chrono::seconds timeout{};  // time limit for the ranks to find each other
 };
 
 // Throws ConfigError for variables that are half set, or out of range.
 Environment read_environment();
+
+// The socket that the launcher handed this rank, which programs that it starts do not get. None in
+// those, which have the variable without the socket, or with another port.
+std::optional<int> inherited_socket(const Environment& environment);
 
 // This machine's name.
 std::string host_name();

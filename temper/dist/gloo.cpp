@@ -286,7 +286,7 @@ struct GlooWorld::Connection {
     // torchrun's agent may serve the store itself; else the first rank does.
     const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
     options.isServer = environment.rank == 0 && std::string_view(agent ? agent : "") != "True";
-    if (options.isServer) options.masterListenFd = environment.listening;
+    if (options.isServer) options.masterListenFd = inherited_socket(environment);
     options.numWorkers = static_cast<size_t>(environment.size);
     options.waitWorkers = false;
     // c10d waits where nothing can stop it, and logs each failure: it is asked to connect only to

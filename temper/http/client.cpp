@@ -107,17 +107,13 @@ ServerUrl parse_url(const std::string& text) {
                          scheme + 3 < text.size() && text[scheme + 3] != '/' && is_one_word(text),
                      "rollout.server.urls: found ", text, ", expected http://HOST:PORT");
   const size_t path = text.find('/', scheme + 3);
-  const std::string host = text.substr(scheme + 3, path - scheme - 3);
-  const size_t colon = host.ends_with("]") ? std::string::npos : host.rfind(':');
-  if (colon != std::string::npos) {
-    const std::string port = host.substr(colon + 1);
-    check<ConfigError>(!port.empty() && port.size() <= 5 &&
-                           port.find_first_not_of("0123456789") == std::string::npos &&
-                           std::stoi(port) >= 1 && std::stoi(port) <= 65535,
-                       "rollout.server.urls: found the port `", port, "` in ", text,
-                       ", expected 1 to 65535");
-  }
   ServerUrl url{text.substr(0, path), path == std::string::npos ? "" : text.substr(path)};
+  const std::string port = parse_origin(url.origin).port;
+  check<ConfigError>(!port.empty() && port.size() <= 5 &&
+                         port.find_first_not_of("0123456789") == std::string::npos &&
+                         std::stoi(port) >= 1 && std::stoi(port) <= 65535,
+                     "rollout.server.urls: found the port `", port, "` in ", text,
+                     ", expected 1 to 65535");
   const auto cut_slashes = [&] {
     while (url.prefix.ends_with("/")) url.prefix.pop_back();
   };
@@ -142,10 +138,9 @@ struct Client::Impl {
   }
 
   // Runs an asynchronous operation, which begin(handler) starts, to its end. Returns the bytes that
-  // it moved. Throws Failure "what failed" unless it ends well in time; `over`: what failed where
-  // time did.
+  // it moved. Throws Failure "PATH: PROBLEM" unless it ends well in time.
   template <class Begin>
-  size_t wait(double seconds, const std::string& failed, const std::string& over, Begin begin) {
+  size_t wait(double seconds, const std::string& path, const std::string& problem, Begin begin) {
     using std::chrono::duration, std::chrono::duration_cast, std::chrono::milliseconds;
     std::optional<beast::error_code> result;
     size_t moved = 0;
@@ -153,7 +148,7 @@ struct Client::Impl {
       result = error;
       moved = bytes;
     };
-    check_not_stopped(failed);  // stop() ends only what has begun
+    check_not_stopped(path);  // stop() ends only what has begun
     io.restart();
     begin(done);
     io.run_for(duration_cast<milliseconds>(
@@ -166,8 +161,8 @@ struct Client::Impl {
     }
     if (in_time && !*result) return moved;
     close();
-    if (stopped) throw Failure(failed + ": the connection was ended here", true);
-    throw Failure(temper::str(failed, ": ", over), true);
+    check_not_stopped(path);
+    throw Failure(temper::str(path, ": ", problem), true);
   }
 
   bool is_usable() {
@@ -235,7 +230,6 @@ struct Client::Impl {
   std::string send(const char* method, const std::string& path, std::string_view type,
                    std::string_view body, double between, double most,
                    const std::function<void()>& part = {}) {
-    check_not_stopped(path);
     const double end = steady_seconds() + most;
     std::string head = temper::str(method, " ", prefix, path, " HTTP/1.1\r\n", headers);
     if (!type.empty())

@@ -25,10 +25,8 @@ DecoderConfig gemma2_config(const HfConfig& config) {
   c.attention.scale = 1.0 / std::sqrt(number_above(config, "query_pre_attn_scalar", 0, 256));
   c.attention.soft_cap = soft_cap(config, "attn_logit_softcapping", 50);
   c.final_soft_cap = soft_cap(config, "final_logit_softcapping", 30);
-  const int64_t window = config.integer("sliding_window", 4096);
-  const std::vector<bool> sliding =
-      config.sliding_layers(c.num_hidden_layers, [](int64_t layer) { return layer % 2 == 0; });
-  for (size_t i = 0; i < sliding.size(); ++i) c.window[i] = sliding[i] ? window : 0;
+  c.window = windows_of(config, c.num_hidden_layers, config.integer("sliding_window", 4096),
+                        [](int64_t layer) { return layer % 2 == 0; });
   c.rotary = config.rotary(10000, c.max_position_embeddings);
   return c;
 }

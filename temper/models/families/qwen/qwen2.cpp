@@ -4,15 +4,11 @@
 namespace temper::models {
 
 std::vector<int64_t> qwen_windows(const HfConfig& config, int64_t layers) {
-  std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
   if (!config.boolean("use_sliding_window", false) || config.is_null("sliding_window"))
-    return windows;
-  const int64_t window = config.integer("sliding_window", 4096);
+    return std::vector<int64_t>(static_cast<size_t>(layers), 0);
   const double from = config.number("max_window_layers", 28);
-  const std::vector<bool> sliding = config.sliding_layers(
-      layers, [&](int64_t layer) { return static_cast<double>(layer) >= from; });
-  for (size_t i = 0; i < windows.size(); ++i) windows[i] = sliding[i] ? window : 0;
-  return windows;
+  return windows_of(config, layers, config.integer("sliding_window", 4096),
+                    [&](int64_t layer) { return static_cast<double>(layer) >= from; });
 }
 
 namespace {
