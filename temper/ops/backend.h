@@ -100,7 +100,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
   // Whether results are batch-invariant: no number depends on the other rows of the batch, so that
-  // sampling and training agree bit for bit (docs/exactness.md).
+  // sampling and training agree bit for bit (docs/numerics.md).
   virtual bool batch_invariant() const = 0;
 
   // multiply(), multiply_transposed() and weight_gradient() of layer[g] and rows [offsets[g],
