@@ -8,27 +8,16 @@
 #include "temper/check/program_checks.h"
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"
-#include "temper/data/read/source_format.h"
-#include "temper/data/rows/prompt_row.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"
-#include "temper/rl/scalar_directory.h"
+#include "temper/rl/run.h"
 
 namespace temper::checks {
 namespace {
 
-constexpr int64_t kBatches = 100;  // rollout batches whose passes are measured, at most
-const char* const kNoModel = "model.path names no model that can be read";
-
-std::vector<std::string> reward_checks(const rl::RlConfig& config) {
-  std::vector<std::string> names;
-  for (const rewards::RewardSection& reward : config.rewards)
-    names.push_back("rewards/" + reward.label());
-  return names;
-}
-
+constexpr int64_t kBatches = 100;    // rollout batches whose passes are measured, at most
 constexpr size_t kMostSamples = 10;  // most completions that a reward is asked about
 constexpr int64_t kMostRows = 3;     // most rows that these completions are made of
 
@@ -51,15 +40,12 @@ rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer
 // one of them may be the right answer, the row's own fields. None: no prompt can be read.
 std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
                                            const data::RowOrder& order) {
-  const data::PromptFormat format =
-      of_source(rl::prompt_format(config, checks.policy), order.rows_of(0));
+  const auto read = rl::prompt_rows(config, checks.policy).train;
   const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
   std::vector<rewards::Sample> samples;
   int64_t rows = 0;
   for (int64_t r = 0; r < order.rows_of(0).size() && rows < kMostRows; ++r) {
-    bool cut = false;
-    const auto row =
-        data::read_prompt_row(format, order.rows_of(0).row(r), order.rows_of(0).where(r), &cut);
+    const auto row = data::read_one(read, order.rows_of(0), r);
     if (!row) continue;
     ++rows;
     const auto add = [&](std::vector<int32_t> completion) {
@@ -171,7 +157,7 @@ Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
 
 std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConfig& config) {
   if (config.rl.replay) {
-    checks.list.run("data.train", [&] { return check_replay(checks, config); });
+    checks.with_model("data.train", [&] { return check_replay(checks, config); });
     shape_replay(checks, config);
     checks.list.skip("lengths", "the rows are replayed");
     return {};
@@ -185,30 +171,26 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
   } catch (const Error&) {
     // The check of the reward says so.
   }
-  const auto reader = [&](bool ungrouped) -> data::Loader<data::PromptRow>::Read {
-    data::PromptFormat format = rl::prompt_format(config, checks.policy);
-    format.ungrouped = ungrouped;
-    return [&set, read = data::prompt_reader(format)](const data::RowOrder::Drawn& drawn,
-                                                      data::LoaderState& state) {
-      std::optional<data::PromptRow> row = read(drawn, state);
-      if (row && set) set->check_row(*row->fields, row->where);
-      return row;
-    };
-  };
-  // data.balance is of the rows that are trained.
   auto rows = checks.rows<data::PromptRow>(
-      reader(false), reader(true),
+      [&] {
+        train::VerbRows<data::PromptRow> declared = rl::prompt_rows(config, checks.policy);
+        for (auto* read : {&declared.train, &declared.evaluation})
+          *read = rl::looking(*read, [&set](const data::PromptRow& row) {
+            if (set) set->check_row(*row.fields, row.where);
+          });
+        return declared;
+      },
       [](const data::PromptRow& row) {
         const auto tokens = static_cast<int64_t>(row.tokens.size());
         return RowSize{tokens, 0, tokens};
       },
-      rl::prompt_options(config), false);
+      false);
   if (rows) shape_run(checks, config, *rows);
   return rows;
 }
 
 void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
-  checks.list.run("critic", [&] {
+  checks.with_model("critic", [&] {
     if (!config.ppo.critic && config.ppo.share_base) {
       ++checks.shape.policy.adapters;
       ++checks.shape.policy.trained_copies;
@@ -216,13 +198,7 @@ void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
       return Finding::pass("an adapter on the policy's base, with a fresh head");
     }
     const std::string directory =
-        config.ppo.critic ? rl::find_scalar_directory(*config.ppo.critic,
-                                                      config.where("ppo.critic") + ": ", "critic")
-                                .base
-                          : config.model.path;
-    if (config.ppo.critic)
-      rl::check_reads_tokens(*config.ppo.critic, checks.policy.tokenizer.get(),
-                             checks.policy.model->vocab_size, *config.ppo.critic);
+        config.ppo.critic ? rl::critic_place(config, checks.policy).base : config.model.path;
     ModelRole role{.role = "critic", .shape = checks.other_model(directory, true)};
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(directory +
@@ -231,24 +207,13 @@ void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
 }
 
 void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo) {
-  const bool reference = config.rl.algorithm->needs().reference;
-  const bool good = checks.model();
-  std::optional<RunChecks::Rows> rows;
-  if (good) {
-    rows = check_prompts(checks, config);
-  } else {
-    checks.list.skip("data.train", kNoModel);
-    checks.list.skip("lengths", kNoModel);
-  }
+  checks.model();
+  const std::optional<RunChecks::Rows> rows = check_prompts(checks, config);
   std::vector<rewards::Sample> samples;
   if (rows) samples = probe_samples(config, checks, *rows->order);
-  for (size_t i = 0; i < config.rewards.size(); ++i) {
-    const std::string name = reward_checks(config)[i];
-    if (good)
-      checks.list.run(name, [&] { return check_reward(checks, config.rewards[i], samples); });
-    else
-      checks.list.skip(name, kNoModel);
-  }
+  for (const rewards::RewardSection& reward : config.rewards)
+    checks.with_model("rewards/" + reward.label(),
+                      [&] { return check_reward(checks, reward, samples); });
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
       const generate::ServerSection& section = config.rollout.server;
@@ -264,20 +229,16 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
-  if (!config.rl.replay && good)
-    checks.rollout(config.rollout);
-  else if (!config.rl.replay)
-    checks.list.skip("rollout", kNoModel);
-  if (reference && good) checks.add_reference({});
-  if (reference && !good) checks.list.skip("reference", kNoModel);
-  if (ppo && good) check_critic(checks, *ppo);
-  if (ppo && !good) checks.list.skip("critic", kNoModel);
+  if (!config.rl.replay) checks.rollout(config.rollout);
+  if (config.rl.algorithm->needs().reference)
+    checks.reference([&] { return train::start_source(checks.policy, config); });
+  if (ppo) check_critic(checks, *ppo);
   int64_t steps = config.train.max_steps.value_or(1);
   if (!config.train.max_steps && rows)
     steps =
         saturated_product(rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts),
                           config.rl.updates_per_batch());
-  if (rows && !config.rl.replay) {
+  if (rows) {
     const int64_t merged = checks.shape.disk.merged;
     checks.shape.disk = rollout_disk(config, checks.policy, *rows->order, steps);
     checks.shape.disk.merged = merged;

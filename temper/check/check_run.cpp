@@ -9,7 +9,6 @@
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/teacher.h"
-#include "temper/models/files/directory.h"
 #include "temper/preference/pair_task.h"
 #include "temper/train/sft/sft.h"
 
@@ -38,20 +37,12 @@ int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& 
 }
 
 template <class Row, class SizeOf>
-std::optional<RunChecks::Rows> train_rows(RunChecks& checks, typename data::Loader<Row>::Read read,
-                                          typename data::Loader<Row>::Read read_evaluation,
-                                          data::LoaderOptions options, const SizeOf& size_of) {
-  auto rows = checks.rows<Row>(std::move(read), std::move(read_evaluation), size_of, options, true);
+std::optional<RunChecks::Rows> train_rows(RunChecks& checks,
+                                          const std::function<train::VerbRows<Row>()>& declared,
+                                          const SizeOf& size_of) {
+  auto rows = checks.rows<Row>(declared, size_of, true);
   if (rows) shape_passes(checks, *rows);
   return rows;
-}
-
-void skip_rows(RunChecks& checks, const std::vector<const char*>& others) {
-  for (const char* name : {"data.train", "lengths", "labels"})
-    checks.list.skip(name, "model.path names no model that can be read");
-  for (const char* name : others)
-    checks.list.skip(name, "model.path names no model that can be read");
-  checks.finish(1);
 }
 
 // The strategy as the run makes it, which checks its layers and heads, and what it keeps.
@@ -78,43 +69,40 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
 }  // namespace
 
 void check_run(RunChecks& checks, train::SftConfig& config) {
-  if (!checks.model()) return skip_rows(checks, {});
-  const data::SftFormat format = train::sft_format(config, checks.policy);
+  checks.model();
   const auto rows = train_rows<data::SftRow>(
-      checks, data::sft_reader(format), data::sft_reader(train::evaluation_format(format)),
-      loader_options(config, config.train.batch_size), size_of_sft_row);
+      checks, [&] { return train::sft_rows(config, train::sft_format(config, checks.policy)); },
+      size_of_sft_row);
   checks.finish(steps_of(checks, rows));
 }
 
 void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
-  const preference::PreferenceSection& p = config.preference;
-  const bool scalar = config.is_scalar(), reference = config.has_reference();
-  if (!checks.model(scalar))
-    return skip_rows(
-        checks, reference ? std::vector<const char*>{"reference"} : std::vector<const char*>{});
+  const bool scalar = config.is_scalar();
+  checks.model(scalar);
   const auto size = [&](const data::PreferenceRow& row) {
     const train::PackUnit unit = preference::unit_of(row, 0, preference::targets_of(config));
     const auto supervised = static_cast<int64_t>(preference::supervised(unit));
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };
-  const data::PreferenceFormat format = preference::format_of(
-      config, checks.policy.tokenizer, checks.policy.chat, checks.policy.model->vocab_size);
-  const auto rows =
-      train_rows<data::PreferenceRow>(checks, data::preference_reader(format),
-                                      data::preference_reader(train::evaluation_format(format)),
-                                      preference::pair_options(config), size);
-  if (reference)
-    checks.add_reference(p.reference_model,
-                         p.reference == preference::PreferenceSection::Reference::kAdapterOff);
+  const auto rows = train_rows<data::PreferenceRow>(
+      checks,
+      [&] {
+        const train::Policy& policy = checks.policy;
+        return preference::pair_rows(
+            config,
+            preference::format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size));
+      },
+      size);
+  if (config.has_reference())
+    checks.reference([&] { return preference::reference_source(config, checks.policy); });
   checks.finish(steps_of(checks, rows));
 }
 
 void check_run(RunChecks& checks, distill::DistillConfig& config) {
-  if (!checks.model()) return skip_rows(checks, {"teacher"});
+  checks.model();
   const auto rows = train_rows<data::SftRow>(
-      checks, distill::prompt_or_row_reader(config, checks.policy),
-      distill::prompt_or_row_reader(config, checks.policy, true),
-      loader_options(config, config.train.batch_size), [&](const data::SftRow& row) {
+      checks, [&] { return distill::student_rows(config, checks.policy); },
+      [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it
           size.prompt = size.tokens;
@@ -123,20 +111,16 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
         }
         return size;
       });
-  checks.list.run("teacher", [&] {
+  checks.with_model("teacher", [&] {
     if (config.distill.teacher_logprobs)
       return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
-    const std::string directory =
-        models::named_model(config.distill.teacher, config.where("distill.teacher"));
-    ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
-    role.storage.weights = distill::teacher_format(config.distill, directory);
+    const train::FrozenSource source = distill::teacher_source(config, checks.policy);
+    ModelRole role = checks.frozen_role("teacher", source);
     role.samples = config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
-    if (!config.crosses())
-      distill::check_vocabulary(config, checks.policy, directory, role.shape.vocabulary);
     const int64_t parameters = role.shape.parameters();
-    add_compared(checks, config, directory, role.shape);
+    add_compared(checks, config, source.directory, role.shape);
     checks.shape.others.push_back(std::move(role));
-    return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
+    return Finding::pass(str(source.directory, ": ", counted(parameters), " parameters"));
   });
   if (config.samples()) {
     SamplingShape& s = checks.shape.sampling;

@@ -81,11 +81,18 @@ bool RunChecks::model_shape(bool scalar) {
   return true;
 }
 
-bool RunChecks::model(bool scalar) {
+void RunChecks::with_model(const std::string& name, const std::function<Finding()>& work) {
+  if (has_model)
+    list.run(name, work);
+  else
+    list.skip(name, kNoModel);
+}
+
+void RunChecks::model(bool scalar) {
   if (!read_config(scalar)) {
     for (const char* name : {"weights", "tokenizer", "chat_template", "adapter", "mesh"})
-      list.skip(name, "model.path names no model that can be read");
-    return false;
+      list.skip(name, kNoModel);
+    return;
   }
   list.run("weights", [&] {
     std::unique_ptr<nn::Module> head;
@@ -100,7 +107,6 @@ bool RunChecks::model(bool scalar) {
   tokenizer();
   adapter();
   mesh();
-  return true;
 }
 
 void RunChecks::tokenizer() {
@@ -223,8 +229,8 @@ void RunChecks::rollout(const generate::RolloutSection& section) {
   shape.sampling.cache_bytes = generate::cache_bytes(engine);
   shape.sampling.cache_dtype = config.cache_dtype();
   const int64_t tensor_ranks = config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
-  list.run("rollout",
-           [&] { return check_rollout(section, config.seed, policy, shape, tensor_ranks); });
+  with_model("rollout",
+             [&] { return check_rollout(section, config.seed, policy, shape, tensor_ranks); });
 }
 
 ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {
@@ -237,26 +243,26 @@ ModelShape RunChecks::other_model(const std::string& directory, bool scalar) con
   return shape_of(hf, scalar);
 }
 
-void RunChecks::add_reference(const std::optional<std::string>& directory, bool adapter_off) {
-  list.run("reference", [&] {
-    ModelRole& policy_role = shape.policy;
-    if (!directory && (adapter_off || (policy.lora && !config.adapter.path)))
+ModelRole RunChecks::frozen_role(const std::string& role, const train::FrozenSource& source) const {
+  ModelRole out{.role = role, .shape = other_model(source.directory), .trains = false};
+  out.storage.weights = source.storage.weights;
+  return out;
+}
+
+void RunChecks::reference(const std::function<train::FrozenSource()>& declared) {
+  using Kind = train::FrozenSource::Kind;
+  with_model("reference", [&] {
+    const train::FrozenSource source = declared();
+    if (source.kind == Kind::kBase)
       return Finding::pass("the policy's base without its adapter: takes no memory");
-    if (!directory && policy.lora) {
-      ++policy_role.adapters;
+    if (source.kind == Kind::kAdapter) {
+      ++shape.policy.adapters;
       return Finding::pass("a copy of the adapter as it starts");
     }
-    const std::string path =
-        directory ? models::named_model(*directory, config.where("preference.reference_model"))
-                  : config.model.path;
-    ModelRole role{.role = "reference", .shape = other_model(path), .trains = false};
-    const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-    role.storage.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
-    config.require(role.shape.vocabulary == policy_role.shape.vocabulary,
-                   "preference.reference_model", "a vocabulary of ", role.shape.vocabulary,
-                   " tokens, that of model.path has ", policy_role.shape.vocabulary);
-    shape.others.push_back(std::move(role));
-    return Finding::pass(path + (directory ? "" : ": the policy as it starts, kept beside it"));
+    shape.others.push_back(frozen_role("reference", source));
+    const bool starts = source.directory == config.model.path;
+    return Finding::pass(source.directory +
+                         (starts ? ": the policy as it starts, kept beside it" : ""));
   });
 }
 

@@ -13,7 +13,7 @@
 #include "temper/check/shown_row.h"
 #include "temper/generate/config.h"
 #include "temper/models/files/hf_config.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles.h"
 
 namespace temper::checks {
 
@@ -28,34 +28,39 @@ struct LearningRate {
   double rate;
 };
 
+inline constexpr const char* kNoModel = "model.path names no model that can be read";
+
 class RunChecks {
  public:
   RunChecks(train::RunConfig& config, const CheckOptions& options);
 
   // "config", "device", "model", where it is asked for "router_aux_loss", "weights", "tokenizer",
-  // "chat_template", "adapter", "mesh". False: there is no model to go on with. `scalar`: a reward
-  // model's verb.
-  bool model(bool scalar = false);
+  // "chat_template", "adapter", "mesh"; sets has_model. `scalar`: a reward model's verb.
+  void model(bool scalar = false);
   // "config", "device", "model", "adapter" alone, of a config.json that may have no weights beside
   // it.
   bool model_shape(bool scalar = false);
+  // Makes a check that asks for the model, or says that there is none.
+  void with_model(const std::string& name, const std::function<Finding()>& work);
   // A model that runs along, by its directory; gives its shape. Throws ConfigError, DataError.
   ModelShape other_model(const std::string& directory, bool scalar = false) const;
-  // The reference of a run whose reference is the policy as it starts, or the model of `directory`.
-  void add_reference(const std::optional<std::string>& directory, bool adapter_off = false);
+  // Such a model that does not train.
+  ModelRole frozen_role(const std::string& role, const train::FrozenSource& source) const;
+  // "reference", of a verb that has one.
+  void reference(const std::function<train::FrozenSource()>& declared);
 
   // "data.train", "data.duplicates", where there are rows to evaluate on "data.eval" and
   // "data.overlap", "bos", "lengths" and, where rows are supervised, "labels". Sets `shown`
-  // where options.show asks for a row; throws ConfigError where data.train has fewer.
+  // where options.show asks for a row; throws ConfigError where data.train has fewer. `declared`
+  // is called where there is a model.
   struct Rows {
     std::unique_ptr<data::RowOrder> order;
     RowSizes sizes;
     int64_t longest_prompt = 0;  // of both files, tokens
   };
   template <class Row, class SizeOf>
-  std::optional<Rows> rows(typename data::Loader<Row>::Read read,
-                           typename data::Loader<Row>::Read read_evaluation, const SizeOf& size_of,
-                           data::LoaderOptions options, bool supervised);
+  std::optional<Rows> rows(const std::function<train::VerbRows<Row>()>& declared,
+                           const SizeOf& size_of, bool supervised);
 
   // "rollout", once shape.sampling says what is sampled, and by whom; completes it by the limit of
   // the key-value cache.
@@ -102,10 +107,14 @@ class RunChecks {
 };
 
 template <class Row, class SizeOf>
-std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read read,
-                                               typename data::Loader<Row>::Read read_evaluation,
-                                               const SizeOf& size_of, data::LoaderOptions loader,
-                                               bool supervised) {
+std::optional<RunChecks::Rows> RunChecks::rows(
+    const std::function<train::VerbRows<Row>()>& declared, const SizeOf& size_of, bool supervised) {
+  if (!has_model) {
+    for (const char* name : {"data.train", "lengths", "labels"})
+      if (supervised || name != std::string_view("labels")) list.skip(name, kNoModel);
+    return {};
+  }
+  const train::VerbRows<Row> verb = declared();
   const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how,
                            const typename data::Loader<Row>::Read& reader) {
     Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
@@ -115,7 +124,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   std::optional<Rows> train;
   list.run("data.train", [&] {
-    train = measure(data::training_sources(config.data, seed), loader, read);
+    train = measure(data::training_sources(config.data, seed), verb.options, verb.train);
     const int64_t steps = config.train.max_steps.value_or(
         train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
     return describe("data.train", train->sizes, steps);
@@ -128,7 +137,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
   std::optional<Rows> eval;
   if (!held_out.empty()) {
     list.run("data.eval", [&] {
-      eval = measure(std::move(held_out), {}, read_evaluation);
+      eval = measure(std::move(held_out), {}, verb.evaluation);
       return describe("data.eval", eval->sizes, 0);
     });
     if (train && eval)
@@ -141,7 +150,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
     list.add("data.validation_fraction", Finding::warn(share));
   if (train && config.data.balance.groups())
     list.run("data.balance", [&] { return balanced(*train); });
-  if (train && options.show > 0) show<Row>(*train, read);
+  if (train && options.show > 0) show<Row>(*train, verb.train);
   if (train)
     list.run("bos", [&] { return beginnings(*train); });
   else
@@ -166,8 +175,7 @@ void RunChecks::show(const Rows& train, const typename data::Loader<Row>::Read& 
       row -= rows.size();
       continue;
     }
-    data::LoaderState state;
-    const std::optional<Row> found = read({&rows, row}, state);
+    const std::optional<Row> found = data::read_one(read, rows, row);
     shown = {rows.where(row), found ? shown_paths(*found) : std::vector<ShownPath>()};
     return;
   }

@@ -213,6 +213,13 @@ class Loader {
   int64_t ahead_count_ = 0;
 };
 
+// A row by itself, as a loader's reader (Loader::Read) makes it; none: it is left out.
+template <class Read>
+auto read_one(const Read& read, const RowSet& set, int64_t row) {
+  LoaderState uncounted;
+  return read({&set, row}, uncounted);
+}
+
 // Counts a row that a reader gives, `json` as the file has it, in the state's notices, if any.
 void add_notices(LoaderState& state, const TextFormat& format, const Json& json,
                  const RowOrder::Drawn& drawn);

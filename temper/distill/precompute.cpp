@@ -6,7 +6,6 @@
 #include <ostream>
 
 #include "temper/base/error.h"
-#include "temper/data/read/source_format.h"
 #include "temper/distill/reading.h"
 #include "temper/distill/run.h"
 #include "temper/distill/teacher_file.h"
@@ -33,7 +32,7 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   config.require(::access(folder.c_str(), W_OK) == 0, "distill.teacher_logprobs",
                  "cannot write to ", folder.string());
   train::Roles roles(config);  // its tokenizer and template make the rows
-  load_teacher(config, roles);
+  roles.teacher = teacher_source(config, roles.policy).load(roles.policy);
   models::CausalLM& teacher = *roles.teacher->model();
   const int64_t k =
       std::min(config.distill.top_k > 0 ? config.distill.top_k : kUsualTopK, teacher.vocab_size);
@@ -57,15 +56,11 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   const size_t trained = sources.size();
   for (const data::SourceSpec& source : data::evaluation_sources(config.data, seed))
     sources.push_back(source);
+  const train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
   for (size_t s = 0; s < sources.size(); ++s) {
-    // The evaluation reads its rows in this way, too.
-    if (s >= trained && format.overlong == data::Overlong::kError)
-      format.overlong = data::Overlong::kTruncate;
-    const data::RowSet rows(sources[s]);
-    const data::SftFormat own = of_source(format, rows);
-    for (int64_t r = 0; r < rows.size(); ++r) {
-      bool truncated = false;
-      const auto row = data::read_sft_row(own, rows.row(r), rows.where(r), &truncated);
+    const data::RowSet set(sources[s]);
+    for (int64_t r = 0; r < set.size(); ++r) {
+      const auto row = data::read_one(s < trained ? rows.train : rows.evaluation, set, r);
       if (!row) continue;
       if (pass.forest->num_tokens() + row->num_computed() > config.train.micro_batch_tokens)
         flush();

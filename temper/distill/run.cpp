@@ -19,7 +19,7 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
   if (config.distill.teacher_logprobs)
     remote = open_teacher_file(config, roles.policy.model->vocab_size);
   else
-    load_teacher(config, roles);
+    roles.teacher = teacher_source(config, roles.policy).load(roles.policy);
   const std::unique_ptr<Strategy> strategy = make_strategy(config, roles);
   train::RunDirectory directory(config, host, mesh);
   DistillTask task(config, roles, *mesh.data_parallel, directory, *strategy, remote.get());

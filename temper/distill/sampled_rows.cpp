@@ -7,7 +7,6 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/data/read/source_format.h"
 #include "temper/data/rows/prompt_row.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
@@ -20,11 +19,15 @@ namespace {
 // no sample.
 constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
 
-data::SftRow prompt_only(std::vector<int32_t> tokens) {
+// A row to complete: the prompt, none of which is supervised.
+std::optional<data::SftRow> prompt_only(std::optional<data::PromptRow> prompt) {
+  if (!prompt) return {};
   data::TokenPath path;
-  path.labels.assign(tokens.size(), -100);
-  path.tokens = std::move(tokens);
-  return data::row_of(std::move(path));
+  path.labels.assign(prompt->tokens.size(), -100);
+  path.tokens = std::move(prompt->tokens);
+  data::SftRow row = data::row_of(std::move(path));
+  row.group = std::move(prompt->group);
+  return row;
 }
 
 void append(data::SftRow& row, const std::vector<int32_t>& completion) {
@@ -58,32 +61,33 @@ bool Mixture::uses(Completer completer) const {
   return completer == other_ && (lambda_ ? *lambda_ < 1 : fraction_ > 0);
 }
 
-data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
-                                                      const train::Policy& policy,
-                                                      bool evaluation) {
-  data::SftFormat format = train::sft_format(config, policy);
-  if (evaluation) format = train::evaluation_format(std::move(format));
-  if (!config.samples()) return data::sft_reader(format);
-  return [format, read_row = data::sft_reader(format), prompts = data::prompt_reader(format),
-          mixture = Mixture(config)](const data::RowOrder::Drawn& drawn,
-                                     data::LoaderState& state) -> std::optional<data::SftRow> {
+train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
+                                           const train::Policy& policy) {
+  using Drawn = data::RowOrder::Drawn;
+  const data::SftFormat format = train::sft_format(config, policy);
+  train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
+  if (!config.samples()) return rows;
+  rows.evaluation = [prompts = data::prompt_reader(train::evaluation_format(format))](
+                        const Drawn& drawn, data::LoaderState& state) {
+    return prompt_only(prompts(drawn, state));
+  };
+  rows.train = [read_row = rows.train, prompts = data::prompt_reader(format),
+                mixture = Mixture(config)](const Drawn& drawn, data::LoaderState& state) {
     // Where rows are used both ways, each must fit both ways: which are left out then depends on
     // nothing else, and the steps of the run can be planned.
     const bool file = mixture.uses(Completer::kFile);
     if (file && !mixture.uses(Completer::kStudent)) return read_row(drawn, state);
     std::optional<data::SftRow> row;
-    if (file && !(row = read_row(drawn, state))) return {};
+    if (file && !(row = read_row(drawn, state))) return row;
     std::optional<data::RowNotices> notices;
     if (row) notices = std::exchange(state.notices, {});  // which counted the row
     std::optional<data::PromptRow> prompt = prompts(drawn, state);
     if (row) state.notices = std::move(notices);
-    if (!prompt) return {};
-    if (mixture.of(state.rows, state.batches) == Completer::kFile) return row;
-    ++state.with_eos;  // a completion may end by itself
-    data::SftRow asked = prompt_only(std::move(prompt->tokens));
-    asked.group = std::move(prompt->group);
-    return asked;
+    if (prompt && mixture.of(state.rows, state.batches) == Completer::kFile) return row;
+    state.with_eos += prompt.has_value();  // a completion may end by itself
+    return prompt_only(std::move(prompt));
   };
+  return rows;
 }
 
 SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
@@ -92,8 +96,7 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
       group_(group),
       mixture_(config),
       memory_(config.train),
-      student_(*policy.model, config, policy.tokenizer),
-      prompt_format_(train::evaluation_format(train::sft_format(config, policy))) {
+      student_(*policy.model, config, policy.tokenizer) {
   if (teacher && mixture_.uses(Completer::kTeacher))
     teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
 }
@@ -162,32 +165,26 @@ void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first, int64
   seconds_ = group_.all_reduce_max(steady_seconds() - start);
 }
 
-std::optional<data::PromptRow> SampledRows::prompt_of(const data::RowSet& file, int64_t row) const {
-  const data::PromptFormat format = of_source(prompt_format_, file);
-  bool truncated = false;
-  return data::read_prompt_row(format, file.row(row), file.where(row), &truncated);
-}
-
-SampledRows::Evaluation SampledRows::evaluation(const data::RowSet& file, size_t set,
+SampledRows::Evaluation SampledRows::evaluation(const train::SftEvaluation& rows, size_t set,
                                                 const std::function<bool()>& stop) {
   const int64_t first = kEvaluationKeys + (static_cast<int64_t>(set) << 32);
+  const data::RowSet& file = rows.set(set);
+  std::map<int64_t, data::SftRow> asked;
   std::map<int64_t, std::vector<int32_t>> prompts;
-  std::map<int64_t, std::string> groups;
   for (int64_t r = group_.rank(); r < file.size(); r += group_.size()) {
-    auto row = prompt_of(file, r);
+    auto row = data::read_one(rows.reader(), file, r);
     if (!row) continue;
-    prompts[first + r] = std::move(row->tokens);
-    groups[first + r] = std::move(row->group);
+    prompts[first + r] = row->segments.at(0).tokens;
+    asked[first + r] = std::move(*row);
   }
   Evaluation out;
-  std::vector<data::SftRow> rows;
-  for (const auto& [key, c] : sample(student_, prompts, stop)) {
-    rows.push_back(prompt_only(prompts.at(key)));
-    append(rows.back(), c.tokens);
-    out.groups.push_back(groups.at(key));
-  }
   std::vector<train::PackUnit> units;
-  for (const data::SftRow& row : rows) units.push_back(train::unit_of(row));
+  for (const auto& [key, c] : sample(student_, prompts, stop)) {
+    data::SftRow& row = asked.at(key);
+    append(row, c.tokens);
+    out.groups.push_back(row.group);
+    units.push_back(train::unit_of(row));
+  }
   out.passes = train::plan_passes(units, train::pass_tokens(config_));
   return out;
 }

@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "temper/base/random.h"
-#include "temper/data/loader.h"
-#include "temper/data/rows/prompt_row.h"
 #include "temper/distill/config.h"
 #include "temper/generate/engine.h"
 #include "temper/train/roles.h"
@@ -41,12 +39,10 @@ class Mixture {
   RandomStream coins_;
 };
 
-// Reads prompts, without a supervised token, and rows whose completion is the file's as SFT does;
-// the latter alone where the config samples nothing.
-// `evaluation`: of rows that data.balance does not group unless they have its field.
-data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
-                                                      const train::Policy& policy,
-                                                      bool evaluation = false);
+// The rows of SFT where the config samples nothing. Else prompts, without a supervised token, and
+// in training rows whose completion is the file's as SFT reads them.
+train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
+                                           const train::Policy& policy);
 
 class SampledRows {
  public:
@@ -62,9 +58,8 @@ class SampledRows {
     std::vector<train::ForwardPass> passes;
     std::vector<std::string> groups;  // of the passes' units
   };
-  // The prompt of an evaluation row; none: it is left out. Throws DataError.
-  std::optional<data::PromptRow> prompt_of(const data::RowSet& file, int64_t row) const;
-  Evaluation evaluation(const data::RowSet& file, size_t set, const std::function<bool()>& stop);
+  Evaluation evaluation(const train::SftEvaluation& rows, size_t set,
+                        const std::function<bool()>& stop);
   // Adds metrics of the last complete().
   void describe(MetricsRow& row) const;
 
@@ -92,8 +87,7 @@ class SampledRows {
   const Mixture mixture_;
   const train::MemoryWatch memory_;
   Sampler student_;
-  std::unique_ptr<Sampler> teacher_;        // null: it completes nothing
-  const data::PromptFormat prompt_format_;  // of evaluation rows
+  std::unique_ptr<Sampler> teacher_;  // null: it completes nothing
   double seconds_ = 0, completions_ = 0, tokens_ = 0, truncated_ = 0;
   double share_ = 1;  // of the last step's rows: that the student completed
 };

@@ -61,9 +61,7 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
 
 DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
                          train::Messages& messages, Strategy& strategy, RemoteTeacher* remote)
-    : SftTask(config, roles, group, messages,
-              config.samples() ? prompt_or_row_reader(config, roles.policy)
-                               : data::Loader<data::SftRow>::Read()),
+    : SftTask(config, roles, group, messages, student_rows(config, roles.policy)),
       distill_(config),
       roles_(roles),
       strategy_(strategy),
@@ -72,10 +70,6 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
   if (config.samples())
     sampler_ = std::make_unique<SampledRows>(
         config, roles.policy, roles.teacher ? roles.teacher->model() : nullptr, group);
-  if (sampler_)
-    evaluation_.check_rows([this](const data::RowSet& set, int64_t row) {
-      return sampler_->prompt_of(set, row).has_value();
-    });
   crosses_ = config.crosses();
   keep_whole(*roles.policy.model, strategy.tap());
   if (roles.teacher) keep_whole(*roles.teacher->model(), strategy.tap());
@@ -200,7 +194,7 @@ bool DistillTask::evaluate_sampled(MetricsRow& row, const std::function<bool()>&
   const at::NoGradGuard no_grad;
   train::EvaluationSums sums(train::set_names(evaluation_.sources()));
   for (size_t set = 0; set < evaluation_.sources().size(); ++set) {
-    const SampledRows::Evaluation sampled = sampler_->evaluation(evaluation_.set(set), set, stop);
+    const SampledRows::Evaluation sampled = sampler_->evaluation(evaluation_, set, stop);
     const train::GroupOfUnit group_of = [&sampled](int64_t unit) -> const std::string& {
       return sampled.groups.at(static_cast<size_t>(unit));
     };

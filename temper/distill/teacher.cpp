@@ -4,11 +4,16 @@
 
 #include "temper/base/error.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/family.h"
 #include "temper/models/files/directory.h"
 #include "temper/text/tokens.h"
 
 namespace temper::distill {
 
+namespace {
+
+// distill.teacher_dtype; auto is bfloat16 where the files hold no more, which loses nothing, else
+// float32.
 ops::WeightFormat teacher_format(const DistillSection& section, const std::string& directory) {
   using Dtype = DistillSection::TeacherDtype;
   if (section.teacher_dtype == Dtype::kBfloat16) return ops::WeightFormat::kBFloat16;
@@ -20,9 +25,10 @@ ops::WeightFormat teacher_format(const DistillSection& section, const std::strin
   return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
 }
 
+// Ids must mean the same to both: a probability is a token's.
 void check_vocabulary(const DistillConfig& config, const train::Policy& policy,
-                      const std::string& directory, int64_t teacher_tokens) {
-  const int64_t own = policy.model->vocab_size;
+                      const std::string& directory) {
+  const int64_t own = policy.model->vocab_size, teacher_tokens = models::vocabulary_of(directory);
   const auto differ = [&](const std::string& how) {
     config.fail(
         "distill.teacher",
@@ -40,12 +46,15 @@ void check_vocabulary(const DistillConfig& config, const train::Policy& policy,
                student->token_of(*id), "`"));
 }
 
-void load_teacher(const DistillConfig& config, train::Roles& roles) {
+}  // namespace
+
+train::FrozenSource teacher_source(const DistillConfig& config, const train::Policy& policy) {
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
-  roles.teacher = train::frozen_model(directory, {teacher_format(config.distill, directory), {}});
-  if (!config.crosses())
-    check_vocabulary(config, roles.policy, directory, roles.teacher->model()->vocab_size);
+  if (!config.crosses()) check_vocabulary(config, policy, directory);
+  return {train::FrozenSource::Kind::kModel,
+          directory,
+          {teacher_format(config.distill, directory), {}}};
 }
 
 }  // namespace temper::distill

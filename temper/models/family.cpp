@@ -39,6 +39,11 @@ std::string nearest_family(const std::string& type) {
 
 }  // namespace
 
+int64_t vocabulary_of(const std::string& directory) {
+  const HfConfig config = HfConfig::load(directory);
+  return family_of(config).config(config).vocab_size;
+}
+
 const Family& family_of(const HfConfig& config) {
   const std::string type = config.model_type().substr(0, 80);  // a name from a file
   if (families().contains(type)) return families().find(type);

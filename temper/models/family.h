@@ -59,6 +59,8 @@ struct RegisteredFamily {
 };
 // Throws ConfigError for an unknown model_type, listing the known ones.
 const Family& family_of(const HfConfig& config);
+// The number of tokens of the model in a directory, which its config may leave to the family.
+int64_t vocabulary_of(const std::string& directory);
 // The body of a model, with uninitialized weights.
 std::unique_ptr<Backbone> make_body(const HfConfig& config);
 

@@ -136,7 +136,8 @@ train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) 
   workers::RankServer server(world, config.training_ranks(world.size()).size());
   const dist::Mesh mesh = world.role_mesh(config.roles);
   train::Roles own(config, mesh);
-  auto scoring = std::make_unique<workers::Scoring>(reference_model(config, own));
+  auto scoring =
+      std::make_unique<workers::Scoring>(reference_source(config, own.policy).load(own.policy));
   if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
   workers::ModelWorker worker(mesh.tensor, nullptr, std::move(scoring));
   return workers::serve(server, worker);

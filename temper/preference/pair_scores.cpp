@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "temper/models/family.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
 
@@ -81,7 +82,7 @@ data::PreferenceFormat pair_format(const std::string& directory, const std::stri
   options.render = render;
   if (f.tokenizer) f.chat = ChatTemplate::find(directory, options);
   f.train_on = TrainOn::kCompletion;
-  f.vocabulary = config.integer("vocab_size", 0);
+  f.vocabulary = models::vocabulary_of(directory);
   f.max_length = INT64_MAX;
   f.set_ends(directory, models::eos_ids(directory, config));
   return f;

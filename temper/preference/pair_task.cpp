@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "temper/base/error.h"
-#include "temper/data/read/source_format.h"
 #include "temper/metrics/activity.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
@@ -85,11 +84,14 @@ void add_means(train::Loss& loss, const Batch& batch, const PassRewards& rewards
   train::add_group_means(loss.means, "loss", sum, rows, group_of);
 }
 
-// Completions that stand alone are compared with those of the batch's other rows.
-data::LoaderOptions pair_options(const PreferenceConfig& config) {
-  data::LoaderOptions options = train::loader_options(config, config.train.batch_size);
-  if (config.is_unpaired()) options.smallest_batch = kFewestUnpaired;
-  return options;
+train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,
+                                         const data::PreferenceFormat& format) {
+  train::VerbRows<PreferenceRow> rows{data::preference_reader(format),
+                                      data::preference_reader(train::evaluation_format(format)),
+                                      train::loader_options(config, config.train.batch_size)};
+  // Completions that stand alone are compared with those of the batch's other rows.
+  if (config.is_unpaired()) rows.options.smallest_batch = kFewestUnpaired;
+  return rows;
 }
 
 Targets targets_of(const PreferenceConfig& config) {
@@ -104,18 +106,19 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
     : config_(config),
       messages_(messages),
       format_(std::move(format)),
+      rows_(pair_rows(config, format_)),
       targets_(targets_of(config)),
       group_(group),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              pair_options(config), data::preference_reader(format_)),
-      survey_(train::survey_rows<PreferenceRow>(loader_.order(), data::preference_reader(format_))),
+              rows_.options, rows_.train),
+      survey_(train::survey_rows<PreferenceRow>(loader_.order(), rows_.train)),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
   steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
   for (const data::SourceSpec& source : eval_sources_)
     eval_rows_.push_back(std::make_unique<data::RowSet>(source));
-  train::check_rows(eval_rows_, [read = all_rows().read](const data::RowSet& set, int64_t row) {
-    return read(set, row).has_value();
+  train::check_rows(eval_rows_, [this](const data::RowSet& set, int64_t row) {
+    return data::read_one(rows_.evaluation, set, row).has_value();
   });
   if (format_.unpaired) check_number_of_rows();
 }
@@ -139,17 +142,13 @@ std::string PairTask::work() const {
              train::text_of(loader_.order(), survey_));
 }
 
-ReferenceRows PairTask::all_rows(bool groups) const {
+ReferenceRows PairTask::all_rows() const {
   ReferenceRows rows;
   for (size_t s = 0; s < loader_.order().sources().size(); ++s)
     rows.sets.push_back(&loader_.order().rows_of(s));
   for (const auto& set : eval_rows_) rows.sets.push_back(set.get());
-  data::PreferenceFormat format = train::evaluation_format(format_);
-  if (!groups) format.groups = nullptr;
-  rows.read = [format](const data::RowSet& set, int64_t row) {
-    bool truncated = false;
-    return data::read_preference_row(of_source(format, set), set.row(row), set.where(row),
-                                     &truncated);
+  rows.read = [read = rows_.evaluation](const data::RowSet& set, int64_t row) {
+    return data::read_one(read, set, row);
   };
   return rows;
 }
@@ -224,7 +223,6 @@ bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
   if (eval_rows_.empty()) return false;
   const at::NoGradGuard no_grad;
   train::EvaluationSums sums(train::set_names(eval_sources_));
-  const ReferenceRows reader = all_rows(true);
   const int64_t size = config_.train.batch_size;
   for (size_t set = 0; set < eval_rows_.size(); ++set) {
     const data::RowSet& file = *eval_rows_[set];
@@ -239,11 +237,8 @@ bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
       const int64_t end = batch + 1 == batches ? file.size() : (batch + 1) * size;
       std::vector<PreferenceRow> rows;
       for (int64_t r = batch * size; r < end; ++r) {
-        std::optional<PreferenceRow> read = reader.read(file, r);
-        if (!read) continue;
-        read->file = &file;
-        read->row = r;
-        rows.push_back(std::move(*read));
+        std::optional<PreferenceRow> read = data::read_one(rows_.evaluation, file, r);
+        if (read) rows.push_back(std::move(*read));
       }
       evaluate_batch(set, batch_of(std::move(rows), false), sums);
     }

@@ -60,8 +60,8 @@ class PairTask : public train::Task {
   virtual void prepare(Batch& /*batch*/, dist::Group* /*group*/) {}
 
   train::PassOptions pass_options(const Batch& batch) const;
-  // Rows and sets, for a reference that is computed before, or with their groups for evaluation.
-  ReferenceRows all_rows(bool groups = false) const;
+  // Rows and sets, for a reference that is computed before.
+  ReferenceRows all_rows() const;
   dist::Group& group() { return group_; }
 
   const PreferenceConfig& config_;
@@ -73,6 +73,7 @@ class PairTask : public train::Task {
   void evaluate_batch(size_t set, Batch batch, train::EvaluationSums& sums);
 
   data::PreferenceFormat format_;
+  train::VerbRows<PreferenceRow> rows_;
   Targets targets_;
   dist::Group& group_;
   data::Loader<PreferenceRow> loader_;
@@ -90,8 +91,9 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
                                  std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary);
 
-// How the verb draws its rows, and what its loss reads of them.
-data::LoaderOptions pair_options(const PreferenceConfig& config);
+// The verb's rows in this format, and what its loss reads of them.
+train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,
+                                         const data::PreferenceFormat& format);
 Targets targets_of(const PreferenceConfig& config);
 
 // The rewards of a pass's completions, and the rows that they are of.

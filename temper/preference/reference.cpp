@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
+#include "temper/models/family.h"
 #include "temper/models/files/directory.h"
-#include "temper/models/files/hf_config.h"
 #include "temper/preference/losses.h"
 #include "temper/text/tokens.h"
 #include "temper/workers/served_reference.h"
@@ -40,22 +40,20 @@ class NoReference : public Reference {
 
 }  // namespace
 
-std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config,
-                                               train::Roles& roles) {
+train::FrozenSource reference_source(const PreferenceConfig& config, const train::Policy& policy) {
   const PreferenceSection& p = config.preference;
-  if (p.reference == Choice::kAdapterOff) return train::frozen_base(roles.policy);
-  if (!p.reference_model) return train::frozen_start(roles.policy, config);
+  if (p.reference == Choice::kAdapterOff) return {train::FrozenSource::Kind::kBase};
+  if (!p.reference_model) return train::start_source(policy, config);
   const char* const key = "preference.reference_model";
   const std::string directory = models::named_model(*p.reference_model, config.where(key));
-  const int64_t vocabulary = roles.policy.model->vocab_size,
-                theirs = models::HfConfig::load(directory).integer("vocab_size", 0);
+  const int64_t vocabulary = policy.model->vocab_size, theirs = models::vocabulary_of(directory);
   config.require(theirs == vocabulary, key, "a vocabulary of ", theirs,
                  " tokens, that of model.path has ", vocabulary);
-  if (const auto theirs = Tokenizer::load_directory(directory); theirs && roles.policy.tokenizer)
-    if (const auto id = first_difference(*roles.policy.tokenizer, *theirs))
+  if (const auto theirs = Tokenizer::load_directory(directory); theirs && policy.tokenizer)
+    if (const auto id = first_difference(*policy.tokenizer, *theirs))
       config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
-                           "`, that of model.path `", roles.policy.tokenizer->token_of(*id), "`"));
-  return train::frozen_model(directory, train::frozen_storage(config, roles.policy));
+                           "`, that of model.path `", policy.tokenizer->token_of(*id), "`"));
+  return train::model_source(directory, config, policy);
 }
 
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
@@ -64,7 +62,7 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
                                           workers::RoleRanks* role_ranks) {
   const PreferenceSection& p = config.preference;
   if (!config.has_reference()) return std::make_unique<NoReference>();
-  const auto make = [c = &config, r = &roles] { return reference_model(*c, *r); };
+  const auto make = [c = &config, p = &roles.policy] { return reference_source(*c, *p).load(*p); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);
   if (role_ranks) {

@@ -45,8 +45,8 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
                                           ReferenceRows rows, dist::Group& group,
                                           train::Messages& messages,
                                           workers::RoleRanks* role_ranks = nullptr);
-// The model of such a reference.
-std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config, train::Roles& roles);
+// The model of such a reference. Throws ConfigError.
+train::FrozenSource reference_source(const PreferenceConfig& config, const train::Policy& policy);
 
 // Computed once, in batches over all ranks, and kept in OUTPUT_DIR/reference_logps.safetensors with
 // a fingerprint of the model's and the data's files: a file with the same one is read instead. The

@@ -5,11 +5,11 @@
 #include "temper/base/error.h"
 #include "temper/base/glob.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/family.h"
 #include "temper/models/files/load.h"
 #include "temper/rl/rollout/async_source.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/rollout/sync_source.h"
-#include "temper/rl/scalar_directory.h"
 #include "temper/rl/task.h"
 #include "temper/train/policy.h"
 #include "temper/train/ranks.h"
@@ -28,10 +28,11 @@ std::unique_ptr<workers::ServedReference> served_reference(const RlConfig& confi
                                                            workers::RoleRanks& role_ranks,
                                                            train::Messages& messages) {
   auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
-  if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
+  if (roles.policy.lora) *local = train::start_source(roles.policy, config).load(roles.policy);
   return std::make_unique<workers::ServedReference>(
       role_ranks, *mesh.data_parallel, messages, [local, &roles, &config] {
-        return *local ? std::move(*local) : train::frozen_start(roles.policy, config);
+        return *local ? std::move(*local)
+                      : train::start_source(roles.policy, config).load(roles.policy);
       });
 }
 
@@ -91,7 +92,7 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   std::unique_ptr<workers::Scoring> scoring;
   std::unique_ptr<workers::Sampling> sampling;
   if (config.roles.scores(world.rank()))
-    scoring = std::make_unique<workers::Scoring>(train::frozen_start(policy, config));
+    scoring = std::make_unique<workers::Scoring>(train::start_source(policy, config).load(policy));
   if (config.roles.samples(world.rank()))
     sampling = std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
                                                    config.rollout.engine_options(),
@@ -137,13 +138,7 @@ std::unique_ptr<train::Critic> critic_of(const PpoConfig& config,
 
 // The directory that the config names.
 std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train::Roles& roles) {
-  const std::string& path = *config.ppo.critic;
-  const int64_t vocabulary = roles.policy.model->vocab_size;
-  ScalarDirectory found = load_scalar_directory(path, "", "critic");
-  check_reads_tokens(path, roles.policy.tokenizer.get(), vocabulary, path);
-  check<ConfigError>(found.model->config().vocab_size >= vocabulary, path, " has ",
-                     found.model->config().vocab_size, " tokens, the policy ", vocabulary,
-                     "; it must read the policy's token ids");
+  ScalarDirectory found = load_scalar_directory(critic_place(config, roles.policy));
   if (found.adapted) {
     models::merge_adapters(*found.model);
     keep_in_float32(*found.model);
@@ -190,17 +185,17 @@ void add_critic(const PpoConfig& config, train::Roles& roles,
   roles.trainables.front()->frozen_steps = config.ppo.critic_warmup_steps;
 }
 
-// Adds the critic that the section `ppo` names. Throws ConfigError.
-void load_critic(const PpoConfig& config, train::Roles& roles) {
-  if (!config.ppo.critic) return add_critic(config, roles, critic_of_policy(config, roles));
-  try {
-    add_critic(config, roles, named_critic(config, roles));
-  } catch (const ConfigError& e) {
-    throw ConfigError(config.where("ppo.critic") + ": " + e.what());
-  }
-}
-
 }  // namespace
+
+ScalarPlace critic_place(const PpoConfig& config, const train::Policy& policy) {
+  const std::string &path = *config.ppo.critic, where = config.where("ppo.critic") + ": ";
+  ScalarPlace place = find_scalar_directory(path, where, "critic");
+  const int64_t theirs = models::vocabulary_of(place.base), own = policy.model->vocab_size;
+  check_reads_tokens(path, policy.tokenizer.get(), own, where + path);
+  check<ConfigError>(theirs >= own, where, path, " has ", theirs, " tokens, the policy ", own,
+                     "; it must read the policy's token ids");
+  return place;
+}
 
 train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host) {
   config.resolve("grpo");
@@ -209,7 +204,10 @@ train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host) {
 
 train::RunOutcome run_ppo(PpoConfig& config, const train::RunHost& host) {
   config.resolve("ppo");
-  return run_rank(config, host, [&](train::Roles& roles) { load_critic(config, roles); });
+  return run_rank(config, host, [&](train::Roles& roles) {
+    add_critic(config, roles,
+               config.ppo.critic ? named_critic(config, roles) : critic_of_policy(config, roles));
+  });
 }
 
 }  // namespace temper::rl

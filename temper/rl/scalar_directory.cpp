@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/family.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
@@ -41,9 +42,7 @@ models::Storage trained_storage(const ScalarPlace& place) {
   return trained ? models::storage_of(*trained) : models::Storage();
 }
 
-ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
-                                      const std::string& wanted) {
-  const ScalarPlace place = find_scalar_directory(path, where, wanted);
+ScalarDirectory load_scalar_directory(const ScalarPlace& place) {
   ScalarDirectory found{models::load_scalar_model(place.base, trained_storage(place)), place.base,
                         !place.adapter.empty()};
   if (found.adapted) models::load_adapter(*found.model, place.adapter);  // trained with LoRA
@@ -54,7 +53,7 @@ void check_reads_tokens(const std::string& path, const Tokenizer* tokenizer, int
                         const std::string& where) {
   const std::string directory = models::named_model(path, where, true);
   const auto theirs = Tokenizer::load_directory(directory);
-  const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
+  const int64_t count = models::vocabulary_of(base_of(directory));
   if (tokenizer && theirs)
     check<ConfigError>(!first_difference(*tokenizer, *theirs), where,
                        " has another tokenizer than the policy, whose token ids it must read");

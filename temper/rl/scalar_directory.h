@@ -29,9 +29,8 @@ ScalarPlace find_scalar_directory(const std::string& path, const std::string& wh
 // adapter, that of its files.
 models::Storage trained_storage(const ScalarPlace& place);
 // Loads the model, with one label. The base under an adapter is loaded in the format in which the
-// adapter was trained (NF4 after QLoRA). Throws the same.
-ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
-                                      const std::string& wanted);
+// adapter was trained (NF4 after QLoRA).
+ScalarDirectory load_scalar_directory(const ScalarPlace& place);
 
 // Throws ConfigError that begins with `where` for a model whose tokens are not the policy's: its
 // tokenizer's, or where one of them has none, as many as `vocabulary`.

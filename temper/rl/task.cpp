@@ -40,7 +40,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
-    roles.reference = train::frozen_start(roles.policy, config);
+    roles.reference = train::start_source(roles.policy, config).load(roles.policy);
   check(!algorithm_.needs().critic || roles.critic,
         "this algorithm needs a critic (Roles::critic)");
   if (!output_dir.empty() && source.samples() && group.is_writer())

@@ -218,6 +218,14 @@ struct RunConfig {
 data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size);
 data::LoaderState loader_state(const Json& values, const std::string& where);
 
+// The rows of a verb, declared once for its run and for `temper check`: how those that it trains on
+// and those that it is evaluated on are read, and how the former are drawn.
+template <class Row>
+struct VerbRows {
+  typename data::Loader<Row>::Read train, evaluation;
+  data::LoaderOptions options;
+};
+
 // Reads the rows before they are dealt, so that a wrong one ends the run before it costs time, and
 // counts those that will be left out; of large data the first part. Throws DataError.
 template <class Row>

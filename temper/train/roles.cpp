@@ -39,14 +39,17 @@ class FrozenModel : public Frozen {
 
 }  // namespace
 
-models::Storage frozen_storage(const RunConfig& config, const Policy& policy) {
+FrozenSource model_source(const std::string& directory, const RunConfig& config,
+                          const Policy& policy) {
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
-          {},
-          arithmetic_of(config),
-          config.cache_dtype(),
-          policy.tensor,
-          policy.by_expert};
+  return {FrozenSource::Kind::kModel,
+          directory,
+          {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
+           {},
+           arithmetic_of(config),
+           config.cache_dtype(),
+           policy.tensor,
+           policy.by_expert}};
 }
 
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {
@@ -64,9 +67,15 @@ std::unique_ptr<Frozen> frozen_adapter(Policy& policy) {
                                        "a copy of the adapter as it was");
 }
 
-std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
-  if (policy.lora) return config.adapter.path ? frozen_adapter(policy) : frozen_base(policy);
-  return frozen_model(config.model.path, frozen_storage(config, policy));
+FrozenSource start_source(const Policy& policy, const RunConfig& config) {
+  using Kind = FrozenSource::Kind;
+  if (policy.lora) return {config.adapter.path ? Kind::kAdapter : Kind::kBase};
+  return model_source(config.model.path, config, policy);
+}
+
+std::unique_ptr<Frozen> FrozenSource::load(Policy& policy) const {
+  if (kind == Kind::kBase) return frozen_base(policy);
+  return kind == Kind::kAdapter ? frozen_adapter(policy) : frozen_model(directory, storage);
 }
 
 namespace {

@@ -53,15 +53,25 @@ class Frozen {
 
 // A model of its own, loaded from a directory.
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage);
-// How such a model is kept under the config's model.dtype.
-models::Storage frozen_storage(const RunConfig& config, const Policy& policy);
 // The policy without its adapter: costs no memory.
 std::unique_ptr<Frozen> frozen_base(Policy& policy);
 // The policy with a copy of its adapter as it is now.
 std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
-// The initial policy: with a new adapter frozen_base(), with adapter.path frozen_adapter(), without
-// an adapter a model of its own, loaded from model.path.
-std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);
+
+// Where such a model comes from, declared once for a run and for `temper check`.
+struct FrozenSource {
+  enum class Kind { kBase, kAdapter, kModel };  // as the functions above make it
+  Kind kind;
+  std::string directory = {};  // of kModel
+  models::Storage storage = {};
+  std::unique_ptr<Frozen> load(Policy& policy) const;
+};
+// A model of its own, kept under the config's model.dtype.
+FrozenSource model_source(const std::string& directory, const RunConfig& config,
+                          const Policy& policy);
+// The initial policy: with a new adapter its base, with adapter.path a copy of it, without an
+// adapter a model of its own, from model.path.
+FrozenSource start_source(const Policy& policy, const RunConfig& config);
 
 // The models that a run's task and trainer share.
 struct Roles {

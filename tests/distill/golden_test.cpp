@@ -55,7 +55,7 @@ TEST_CASE("losses, gradient norms and steps are those of torch") {
         arguments.push_back("distill." + key + "=" + tiny::as_yaml(value));
     distill::DistillConfig config = runs::config(arguments);
     train::Roles roles(config);
-    distill::load_teacher(config, roles);
+    roles.teacher = distill::teacher_source(config, roles.policy).load(roles.policy);
     const auto strategy = distill::make_strategy(config, roles);
     if (one.contains("maps")) set_maps(*strategy, one["maps"]);
     tiny::Silent messages;

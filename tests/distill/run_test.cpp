@@ -119,7 +119,7 @@ TEST_CASE("ranks have one rank's losses") {
     const auto steps = [&](dist::Group& group) {
       distill::DistillConfig config = runs::config(keys);
       train::Roles roles(config);
-      distill::load_teacher(config, roles);
+      roles.teacher = distill::teacher_source(config, roles.policy).load(roles.policy);
       const auto made = distill::make_strategy(config, roles);
       tiny::Silent messages;
       distill::DistillTask task(config, roles, group, messages, *made);

@@ -7,8 +7,6 @@
 
 #include "temper/check/memory/activations.h"
 #include "temper/data/read/compress.h"
-#include "temper/data/read/source_format.h"
-#include "temper/data/rows/prompt_row.h"
 #include "temper/models/files/save.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/rollout_files.h"
@@ -34,13 +32,11 @@ std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
                                                const train::Policy& policy,
                                                const data::RowOrder& order) {
   const data::RowSet& rows = order.rows_of(0);
-  const data::PromptFormat format = of_source(rl::prompt_format(config, policy), rows);
+  const auto read = rl::prompt_rows(config, policy).train;
   std::vector<std::vector<int32_t>> prompts;
   for (int64_t i = 0; i < std::min(kPromptsRead, rows.size()); ++i) {
     const int64_t r = i * rows.size() / std::min(kPromptsRead, rows.size());
-    bool cut = false;
-    if (auto row = data::read_prompt_row(format, rows.row(r), rows.where(r), &cut))
-      prompts.push_back(std::move(row->tokens));
+    if (auto row = data::read_one(read, rows, r)) prompts.push_back(std::move(row->tokens));
   }
   return prompts;
 }

@@ -14,6 +14,7 @@
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/work.h"
 #include "temper/metrics/format.h"
+#include "temper/models/family.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/episodes/live_episode.h"
@@ -98,8 +99,7 @@ class Eval : public Command {
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
     const std::span<const rewards::RewardSection> asked(&reward_, has_reward() ? 1 : 0);
     rewards::RewardSet rewards(asked, tokenizer_ != nullptr);
-    rl::check_reward_models(asked, tokenizer_.get(),
-                            models::HfConfig::load(model_.model).integer("vocab_size", 0));
+    rl::check_reward_models(asked, tokenizer_.get(), models::vocabulary_of(model_.model));
     InputRows input(input_);
     const std::vector<rewards::Sample> samples = complete(input);
     check_episodes(samples.size());

@@ -10,7 +10,6 @@
 #include "temper/cli/eval/eval_outcome.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/work.h"
-#include "temper/data/read/source_format.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/pass_rate.h"
@@ -68,14 +67,10 @@ struct NoMessages : train::Messages {
 };
 
 // Reading a row again costs little beside its forward pass.
-int64_t count_cut(const data::SftFormat& format, const data::RowSet& rows) {
-  int64_t cut = 0;
-  for (int64_t r = 0; r < rows.size(); ++r) {
-    bool truncated = false;
-    data::read_sft_row(of_source(format, rows), rows.row(r), rows.where(r), &truncated);
-    cut += truncated;
-  }
-  return cut;
+int64_t count_cut(const train::SftEvaluation::Read& read, const data::RowSet& rows) {
+  data::LoaderState state;
+  for (int64_t r = 0; r < rows.size(); ++r) read({&rows, r}, state);
+  return state.truncated;
 }
 
 }  // namespace
@@ -135,10 +130,11 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
   policy.tokenizer = find_tokenizer(model.model);
   if (policy.tokenizer) policy.chat = ChatTemplates(model).of(0);
   policy.model = load(model);
-  const data::SftFormat format = train::sft_format(config, policy);
   const std::shared_ptr<dist::Group> alone = dist::Group::from_environment();
-  train::SftEvaluation evaluation(config, format, *alone);
-  const int64_t cut = count_cut(format, evaluation.set(0));
+  train::SftEvaluation evaluation(
+      config, train::sft_rows(config, train::sft_format(config, policy)).evaluation,
+      policy.tokenizer, *alone);
+  const int64_t cut = count_cut(evaluation.reader(), evaluation.set(0));
   if (cut > 0)
     std::cerr << "warning: " << cut << " rows are longer than --max-length " << flags.max_length
               << " tokens and are cut" << std::endl;

@@ -29,7 +29,8 @@ std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection&
 }  // namespace
 
 ModelReward::ModelReward(const std::string& directory)
-    : model_(load_scalar_directory(directory, "rewards: ", "reward model").model) {}
+    : model_(load_scalar_directory(find_scalar_directory(directory, "rewards: ", "reward model"))
+                 .model) {}
 
 std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample> samples) {
   const at::NoGradGuard no_grad;

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/data/read/source_format.h"
 #include "temper/generate/cache.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
@@ -52,10 +51,26 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   return f;
 }
 
-data::LoaderOptions prompt_options(const RlConfig& config) {
-  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
-  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
-  return options;
+train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train::Policy& policy) {
+  data::PromptFormat format = prompt_format(config, policy);
+  train::VerbRows<data::PromptRow> rows{
+      data::prompt_reader(format),
+      {},
+      train::loader_options(config, config.rl.prompts_per_rollout)};
+  format.ungrouped = true;  // data.balance is of the rows that are trained
+  rows.evaluation = data::prompt_reader(format);
+  if (config.rl.algorithm->max_refills() > 0) rows.options.epochs.reset();
+  return rows;
+}
+
+data::Loader<data::PromptRow>::Read looking(data::Loader<data::PromptRow>::Read read,
+                                            std::function<void(const data::PromptRow&)> look) {
+  return [read = std::move(read), look = std::move(look)](const data::RowOrder::Drawn& drawn,
+                                                          data::LoaderState& state) {
+    std::optional<data::PromptRow> row = read(drawn, state);
+    if (row) look(*row);
+    return row;
+  };
 }
 
 void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
@@ -74,40 +89,29 @@ void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions
 }
 
 Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
-                 const rewards::RewardSet& rewards)
+                 const rewards::RewardSet& rewards, const train::VerbRows<data::PromptRow>& rows)
     : config_(config),
-      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), rows.options,
+              rows.train),
       difficulty_(config.rl.difficulty, static_cast<uint64_t>(config.seed)) {
-  data::PromptFormat format = prompt_format(config, policy);
   const CacheCheck check_cache(config, policy);
-  survey_ = train::survey_rows<data::PromptRow>(
-      loader_.order(), [&rewards, &check_cache, read = data::prompt_reader(format)](
-                           const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
-        std::optional<data::PromptRow> row = read(drawn, state);
-        if (row) {
-          rewards.check_row(*row->fields, row->where);
-          check_cache(*row);
-        }
-        return row;
-      });
-  format.ungrouped = true;  // data.balance is of the rows that are trained
+  const auto look = [&](const data::PromptRow& row) {
+    rewards.check_row(*row.fields, row.where);
+    check_cache(row);
+  };
+  survey_ = train::survey_rows<data::PromptRow>(loader_.order(), looking(rows.train, look));
+  const auto read = looking(rows.evaluation, look);
+  std::vector<std::unique_ptr<data::RowSet>>
+      sets;  // alive together: the reader knows them by place
   int64_t key = kEvaluationKeys;
   for (const data::SourceSpec& source :
        data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
-    const data::RowSet file(source);
-    const data::PromptFormat own = of_source(format, file);
+    const data::RowSet& set = *sets.emplace_back(std::make_unique<data::RowSet>(source));
     std::vector<Prompt>& prompts = evaluation_.emplace_back();
-    for (int64_t r = 0; r < file.size(); ++r) {
-      bool truncated = false;
-      std::optional<data::PromptRow> row =
-          data::read_prompt_row(own, file.row(r), file.where(r), &truncated);
-      if (!row) continue;
-      rewards.check_row(*row->fields, row->where);
-      check_cache(*row);
-      prompts.push_back({key++, std::move(*row)});
-    }
-    check<DataError>(!prompts.empty(), file.path(), data::kAllLeftOut);
+    for (int64_t r = 0; r < set.size(); ++r)
+      if (std::optional<data::PromptRow> row = data::read_one(read, set, r))
+        prompts.push_back({key++, std::move(*row)});
+    check<DataError>(!prompts.empty(), set.path(), data::kAllLeftOut);
   }
 }
 

@@ -23,9 +23,12 @@ struct Prompt {
 
 // The way in which prompts are read from rows.
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy);
-// The order in which they are drawn. Under dynamic sampling batches draw more prompts than a pass
-// over them has: the run ends by its planned steps, and the prompts repeat.
-data::LoaderOptions prompt_options(const RlConfig& config);
+// The verb's rows. Under dynamic sampling batches draw more prompts than a pass over them has: the
+// run ends by its planned steps, and the prompts repeat.
+train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train::Policy& policy);
+// The reader, which looks at each row that it gives: `look` throws for a wrong one.
+data::Loader<data::PromptRow>::Read looking(data::Loader<data::PromptRow>::Read read,
+                                            std::function<void(const data::PromptRow&)> look);
 
 // Warns, once a run, of prompts that may go on beyond the positions that the model was made for.
 // positions: max_position_embeddings; 0: not known.
@@ -35,7 +38,8 @@ void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions
 class Prompts {
  public:
   // Every row is checked for the fields that the rewards read. Throws DataError.
-  Prompts(const RlConfig& config, const train::Policy& policy, const rewards::RewardSet& rewards);
+  Prompts(const RlConfig& config, const train::Policy& policy, const rewards::RewardSet& rewards)
+      : Prompts(config, policy, rewards, prompt_rows(config, policy)) {}
 
   // The next prompts that rl.difficulty takes; fewer where the data ends. Where it would take none
   // in a whole pass, all are taken. `passed_over`: what is added to it.
@@ -56,6 +60,9 @@ class Prompts {
   std::vector<std::pair<std::string, std::string>> summary() const;
 
  private:
+  Prompts(const RlConfig& config, const train::Policy& policy, const rewards::RewardSet& rewards,
+          const train::VerbRows<data::PromptRow>& rows);
+
   const RlConfig& config_;
   data::Loader<data::PromptRow> loader_;
   data::RowSurvey survey_;

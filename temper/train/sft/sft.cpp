@@ -25,19 +25,23 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   return f;
 }
 
+VerbRows<data::SftRow> sft_rows(const RunConfig& config, const data::SftFormat& format) {
+  return {data::sft_reader(format), data::sft_reader(evaluation_format(format)),
+          loader_options(config, config.train.batch_size)};
+}
+
 SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
-                 data::Loader<data::SftRow>::Read read)
+                 const VerbRows<data::SftRow>& rows)
     : config_(config),
       model_(*roles.policy.model),
       group_(group),
       messages_(messages),
       format_(sft_format(config, roles.policy)),
-      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options(config, config.train.batch_size),
-              read ? read : data::sft_reader(format_)),
-      evaluation_(config, format_, group),
-      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
-  if (!read) evaluation_.check_rows();
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), rows.options,
+              rows.train),
+      evaluation_(config, rows.evaluation, format_.tokenizer, group),
+      survey_(survey_rows<data::SftRow>(loader_.order(), rows.train)) {
+  evaluation_.check_rows();
   done_ = loader_.state();
   steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
 }

@@ -18,15 +18,21 @@ struct SftConfig : RunConfig {};
 // How rows are read for this policy.
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
 
+// The rows of a verb that trains on rows in this format, and is evaluated on such rows.
+VerbRows<data::SftRow> sft_rows(const RunConfig& config, const data::SftFormat& format);
+
 // The declarations of the metrics of supervised fine-tuning beside trainer_metrics().
 std::vector<MetricInfo> sft_metrics();
 
 // Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
  public:
-  // Opens the rows of data.eval; training rows are read as they are drawn, by `read` where given.
+  // Opens the rows of data.eval; training rows are read as they are drawn.
+  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages)
+      : SftTask(config, roles, group, messages,
+                sft_rows(config, sft_format(config, roles.policy))) {}
   SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
-          data::Loader<data::SftRow>::Read read = {});
+          const VerbRows<data::SftRow>& rows);
 
   int64_t planned_steps() const override;
   std::string work() const override;

@@ -7,7 +7,6 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/data/read/source_format.h"
 #include "temper/metrics/activity.h"
 #include "temper/train/loss.h"
 
@@ -20,24 +19,20 @@ PackUnit unit_of(const data::SftRow& row) {
   return unit;
 }
 
-SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group)
+SftEvaluation::SftEvaluation(const RunConfig& config, Read read,
+                             std::shared_ptr<const Tokenizer> tokenizer, dist::Group& group)
     : config_(config),
-      format_(evaluation_format(std::move(format))),
+      read_(std::move(read)),
+      tokenizer_(std::move(tokenizer)),
       group_(group),
       sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }
 
-std::optional<data::SftRow> SftEvaluation::read_row(const data::RowSet& set, int64_t row) const {
-  bool truncated = false;
-  return data::read_sft_row(of_source(format_, set), set.row(row), set.where(row), &truncated);
-}
-
-void SftEvaluation::check_rows(const Read& read) const {
-  if (read) return train::check_rows(sets_, read);
+void SftEvaluation::check_rows() const {
   train::check_rows(sets_, [this](const data::RowSet& set, int64_t row) {
-    return read_row(set, row).has_value();
+    return data::read_one(read_, set, row).has_value();
   });
 }
 
@@ -59,7 +54,7 @@ void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const
                     (rows.size() - group_.rank() + group_.size() - 1) / group_.size());
   for (int64_t r = group_.rank(); r < rows.size() && !stop(); r += group_.size()) {
     activity.advance();
-    const std::optional<data::SftRow> row = read_row(rows, r);
+    const std::optional<data::SftRow> row = data::read_one(read_, rows, r);
     if (!row) continue;
     if (pass.forest->num_tokens() + row->num_computed() > config_.train.micro_batch_tokens) flush();
     pass.add(unit_of(*row), groups.size());
@@ -74,7 +69,7 @@ void SftEvaluation::measure_loss(models::CausalLM& model, size_t set, const Forw
   if (pass.target_M.empty()) return;
   const at::Tensor nll = -token_logp(model, pass, {}).logp;
   sums.add_mean(set, "loss", ordered_sum(nll), static_cast<double>(pass.num_targets()));
-  if (!format_.groups) return;
+  if (!config_.data.balance.groups()) return;
   std::vector<Mean> means;
   add_group_means(means, "loss", nll, pass.units_of(pass.row_M), groups);
   sums.add_means(set, means);
@@ -99,7 +94,7 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   for (const auto& set : sets_) {
     const size_t enough = samples_.size() + static_cast<size_t>(config_.train.eval_samples);
     for (int64_t r = 0; r < set->size() && samples_.size() < enough; ++r) {
-      const auto row = read_row(*set, r);
+      const auto row = data::read_one(read_, *set, r);
       EvalSample found = row ? eval_sample(*row) : EvalSample();
       if (!found.prompt.empty()) samples_.push_back(std::move(found));
     }
@@ -109,15 +104,13 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   if (!group_.is_writer()) return;
   const std::string directory = config_.output_dir + "/eval_samples";
   std::filesystem::create_directories(directory);
-  write_file_atomic(str(directory, "/step-", step, ".jsonl"),
-                    to_lines(samples_, format_.tokenizer.get()));
-  for (const EvalSample& sample : samples_)
-    messages.note(describe(sample, format_.tokenizer.get()));
+  write_file_atomic(str(directory, "/step-", step, ".jsonl"), to_lines(samples_, tokenizer_.get()));
+  for (const EvalSample& sample : samples_) messages.note(describe(sample, tokenizer_.get()));
 }
 
 std::vector<Report::Table> SftEvaluation::tables() const {
   if (samples_.empty()) return {};
-  return {to_table(samples_, format_.tokenizer.get())};
+  return {to_table(samples_, tokenizer_.get())};
 }
 
 }  // namespace temper::train

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/data/read/row_set.h"
-#include "temper/data/rows/sft_row.h"
+#include "temper/data/loader.h"
 #include "temper/train/config.h"
 #include "temper/train/evaluation.h"
 #include "temper/train/forward_pass.h"
@@ -24,13 +23,14 @@ PackUnit unit_of(const data::SftRow& row);
 
 class SftEvaluation {
  public:
-  // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
-  SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
+  using Read = data::Loader<data::SftRow>::Read;
+  // Opens the sets that the config names, whose rows `read` reads. tokenizer: null where there is
+  // none.
+  SftEvaluation(const RunConfig& config, Read read, std::shared_ptr<const Tokenizer> tokenizer,
+                dist::Group& group);
 
-  // Throws DataError where one of the first rows is wrong, or a set has none. `read`: as
-  // train::check_rows() has it; empty: rows are read with labels.
-  using Read = std::function<bool(const data::RowSet& set, int64_t row)>;
-  void check_rows(const Read& read = {}) const;
+  // Throws DataError where one of the first rows is wrong, or a set has none.
+  void check_rows() const;
 
   // Adds the measurements of a pass over rows of one set, which may have no targets; `groups` names
   // its rows' groups.
@@ -42,6 +42,7 @@ class SftEvaluation {
            Messages& messages, const Measure& measure = {});
   const std::vector<data::SourceSpec>& sources() const { return sources_; }
   const data::RowSet& set(size_t i) const { return *sets_[i]; }
+  const Read& reader() const { return read_; }
   std::vector<Report::Table> tables() const;
 
  private:
@@ -50,10 +51,10 @@ class SftEvaluation {
   void add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                EvaluationSums& sums);
   void sample(models::CausalLM& model, int64_t step, Messages& messages);
-  std::optional<data::SftRow> read_row(const data::RowSet& set, int64_t row) const;
 
   const RunConfig& config_;
-  data::SftFormat format_;
+  Read read_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
   dist::Group& group_;
   std::vector<data::SourceSpec> sources_;
   std::vector<std::unique_ptr<data::RowSet>> sets_;
