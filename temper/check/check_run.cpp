@@ -84,15 +84,19 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
     const auto supervised = static_cast<int64_t>(preference::supervised(unit));
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };
-  const auto rows = train_rows<data::PreferenceRow>(
-      checks,
-      [&] {
-        const train::Policy& policy = checks.policy;
-        return preference::pair_rows(
-            config,
-            preference::format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size));
-      },
-      size);
+  const auto declared = [&] {
+    const train::Policy& policy = checks.policy;
+    return preference::pair_rows(
+        config,
+        preference::format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size));
+  };
+  const auto rows = train_rows<data::PreferenceRow>(checks, declared, size);
+  const train::TrainSection& t = config.train;
+  if (config.is_unpaired() && (t.early_stopping.metric || t.keep_best.metric))
+    checks.with_model("data.eval.pairs", [&] {
+      preference::check_pair_metrics(config, declared().evaluation);
+      return Finding::pass("the evaluation has the metric that the run goes by");
+    });
   if (config.has_reference())
     checks.reference([&] { return preference::reference_source(config, checks.policy); });
   checks.finish(steps_of(checks, rows));

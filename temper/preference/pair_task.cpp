@@ -94,6 +94,33 @@ train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,
   return rows;
 }
 
+void check_pair_metrics(const PreferenceConfig& config,
+                        const data::Loader<PreferenceRow>::Read& read) {
+  if (!config.is_unpaired()) return;
+  const auto sources = data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed));
+  const std::vector<std::string> names = train::set_names(sources);
+  for (const auto& [key, named] :
+       {std::pair{"train.early_stopping.metric", &config.train.early_stopping.metric},
+        {"train.keep_best.metric", &config.train.keep_best.metric}}) {
+    const std::string metric = named->value_or("");
+    const auto is = [&](const std::string& prefix) {
+      return metric == prefix + "margin" || metric == prefix + "accuracy";
+    };
+    bool asked = false, any = false;
+    for (size_t s = 0; s < sources.size() && !any; ++s) {
+      if (!is("eval/") && !is("eval/" + names[s] + "/")) continue;
+      asked = true;
+      const data::RowSet set(sources[s]);
+      for (int64_t r = 0; r < set.size() && !any; ++r) {
+        const auto row = data::read_one(read, set, r);
+        any = row && row->paired();
+      }
+    }
+    config.require(any || !asked, key, "found ", metric, ", which no evaluation of this run has: ",
+                   "no evaluation row is a pair of chosen and rejected");
+  }
+}
+
 Targets targets_of(const PreferenceConfig& config) {
   if (config.is_scalar()) return Targets::kScores;
   const bool prompt =
@@ -121,6 +148,7 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
     return data::read_one(rows_.evaluation, set, row).has_value();
   });
   if (format_.unpaired) check_number_of_rows();
+  check_pair_metrics(config, rows_.evaluation);
 }
 
 void PairTask::check_number_of_rows() const {

@@ -95,6 +95,11 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
 train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,
                                          const data::PreferenceFormat& format);
 Targets targets_of(const PreferenceConfig& config);
+// Under a loss that takes completions without their opposites margin and accuracy are of pairs
+// among them: throws ConfigError where they are to end the run or choose its weights, and the
+// evaluation, which `read` reads, has no pair.
+void check_pair_metrics(const PreferenceConfig& config,
+                        const data::Loader<PreferenceRow>::Read& read);
 
 // The rewards of a pass's completions, and the rows that they are of.
 struct PassRewards {
