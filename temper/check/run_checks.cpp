@@ -157,7 +157,7 @@ void RunChecks::adapter() {
     ModelRole& role = shape.policy;
     role.role = "policy";
     role.storage = train::policy_storage(config);
-    const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
+    const bool frozen = config.has_adapter();
     role.trains = !frozen;
     std::string found = "none: all weights train";
     if (a.path) {
@@ -165,8 +165,7 @@ void RunChecks::adapter() {
       policy.lora = lora;
       found = str(*a.path, ": rank ", lora.rank);
     } else if (frozen) {
-      policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
-                                       a.target_modules, a.use_dora, a.modules_to_save};
+      policy.lora = train::new_adapter(a);
       models::saved_modules_are(*policy.model, a.modules_to_save);  // throws for an unknown one
       found = str("rank ", a.rank, ", alpha ", a.alpha);
     }

@@ -115,8 +115,7 @@ void PreferenceConfig::validate_dpo() const {
           "found model, but preference.reference_model names no directory");
   require(!p.reference_model || named, "preference.reference_model",
           "preference.reference does not read it; expected reference: model or precomputed");
-  const bool adapted = adapter.path || adapter.method != models::AdapterSection::Method::kNone;
-  require(p.reference != ReferenceKind::kAdapterOff || adapted, "preference.reference",
+  require(p.reference != ReferenceKind::kAdapterOff || has_adapter(), "preference.reference",
           "found adapter_off, but no adapter trains (adapter.method is none); auto keeps a copy of "
           "the model");
   require(

@@ -212,7 +212,7 @@ void RunConfig::complete_numbers() {
 }
 
 void RunConfig::complete() {
-  if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path) warn_of_adapter();
+  if (!has_adapter()) warn_of_adapter();
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
   complete_numbers();

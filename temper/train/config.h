@@ -168,6 +168,10 @@ struct RunConfig {
   // How an error about this key begins: "run.yaml:3: rl.beta", or the key alone where it is a
   // default.
   std::string where(std::string_view key) const;
+  // Whether an adapter trains, a new one or that of adapter.path, instead of all weights.
+  bool has_adapter() const {
+    return adapter.path || adapter.method != models::AdapterSection::Method::kNone;
+  }
   // What the section `model` says, for models::use_device.
   models::DeviceChoice device_choice() const;
   // Throws ConfigError that begins with where(key) unless `cond`.

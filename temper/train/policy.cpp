@@ -42,6 +42,11 @@ void warn_of_other_format(RunConfig& config) {
 
 }  // namespace
 
+models::LoraConfig new_adapter(const models::AdapterSection& section) {
+  return {section.rank,           section.alpha,    section.dropout,        section.use_rslora,
+          section.target_modules, section.use_dora, section.modules_to_save};
+}
+
 models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
@@ -117,7 +122,7 @@ models::Storage policy_storage(const RunConfig& config) {
   using Format = ops::WeightFormat;
   const models::AdapterSection& a = config.adapter;
   const bool qlora = a.method == models::AdapterSection::Method::kQlora;
-  const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
+  const bool frozen = config.has_adapter();
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
   const models::HfConfig hf = models::HfConfig::load(config.model.path);
   models::check_quantization(hf.json(), config.model.path + "/config.json");
@@ -160,9 +165,8 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   const models::AdapterSection& a = config.adapter;
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
-  } else if (a.method != models::AdapterSection::Method::kNone) {
-    policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
-                                     a.target_modules, a.use_dora, a.modules_to_save};
+  } else if (config.has_adapter()) {
+    policy.lora = new_adapter(a);
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
     policy.model->each_parameter(

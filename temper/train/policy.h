@@ -54,6 +54,8 @@ void save_policy(const ScalarPolicy& policy, const std::string& base, const std:
 // What a model directory says that is not computed as it says (models/config_values.h,
 // models/files/untied_head.h), to be printed.
 std::vector<std::string> model_warnings(const std::string& directory);
+// The adapter that begins as the section says, where it names none to go on from.
+models::LoraConfig new_adapter(const models::AdapterSection& section);
 // How the config keeps the policy's weights. Throws ConfigError for what does not fit together.
 models::Storage policy_storage(const RunConfig& config);
 // Adds the adapter to go on from (adapter.path); the config then says what it is. Throws

@@ -108,20 +108,6 @@ int64_t ModelShape::sparse_layers() const {
   return std::ssize(blocks);
 }
 
-int64_t ModelShape::column_outputs() const {
-  int64_t sum = 0;
-  for (const ShapedTensor& t : tensors)
-    if (is_in_widest_block(t) && t.matrix && t.has_columns()) sum += t.shape[0];
-  return sum;
-}
-
-int64_t ModelShape::row_inputs() const {
-  int64_t sum = 0;
-  for (const ShapedTensor& t : tensors)
-    if (is_in_widest_block(t) && t.matrix && t.has_rows()) sum += t.shape[1];
-  return sum;
-}
-
 int64_t ModelShape::widest_input() const {
   int64_t widest = hidden;
   for (const ShapedTensor& t : tensors)

@@ -62,9 +62,8 @@ struct ModelShape {
   // matrix but the embedding's look-up, and of the experts that a token goes to.
   int64_t dense_multiplications() const, expert_multiplications() const;
   int64_t sparse_layers() const;  // layers with experts
-  // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
-  // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
-  int64_t column_outputs() const, row_inputs() const, widest_input() const;
+  // The widest input of a layer of the widest block, that of the gated layer.
+  int64_t widest_input() const;
   // Tensors of the hidden width that a block keeps for its backward pass: what each norm of that
   // width reads, and what attention and MLP read where no norm comes before them.
   int64_t kept_inputs() const;

@@ -158,8 +158,7 @@ void PpoConfig::complete() {
 
 void PpoConfig::validate() const {
   RlConfig::validate();
-  require(!ppo.share_base || adapter.method != models::AdapterSection::Method::kNone,
-          "ppo.share_base",
+  require(!ppo.share_base || has_adapter(), "ppo.share_base",
           "found true, but all weights train, so no frozen base can be shared; expected false, "
           "or adapter.method: lora");
   require(!ppo.share_base || !ppo.critic, "ppo.share_base", "found true, but ppo.critic, ",

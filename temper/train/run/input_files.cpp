@@ -145,9 +145,7 @@ bool is_frozen_base(const InputFile& file) {
 std::string InputFile::label() const { return str(key, " (", path, ")"); }
 
 std::vector<InputFile> input_files(RunConfig& config) {
-  const bool frozen = config.adapter.path ||
-                      config.adapter.method != models::AdapterSection::Method::kNone ||
-                      !config.train.freeze.empty();
+  const bool frozen = config.has_adapter() || !config.train.freeze.empty();
   const bool needs_start = frozen || !is_one_of(kWithoutReference, config.verb.value_or(""));
   std::vector<InputFile> files;
   for (const YamlNode::Entry& entry : parse_yaml(dump_run_config(config), "this run").entries)

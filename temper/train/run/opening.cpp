@@ -37,7 +37,7 @@ std::string parameters_text(const RunConfig& config, const Roles& roles) {
     text = trained == all ? "all " + count(all, "parameter") + " are trainable"
                           : format_count(static_cast<double>(trained)) + " of " +
                                 count(all, "parameter") + " are trainable";
-    if (config.adapter.method != models::AdapterSection::Method::kNone)
+    if (config.has_adapter())
       text += temper::str(
           " (", config.adapter.method == models::AdapterSection::Method::kLora ? "LoRA" : "QLoRA",
           ", rank ", config.adapter.rank, ")");
