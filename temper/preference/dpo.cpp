@@ -129,26 +129,13 @@ train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass)
   return loss;
 }
 
-namespace {
-
-// A rank that computes the reference for those that train.
-train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) {
-  workers::RankServer server(world, config.training_ranks(world.size()).size());
-  const dist::Mesh mesh = world.role_mesh(config.roles);
-  train::Roles own(config, mesh);
-  auto scoring =
-      std::make_unique<workers::Scoring>(reference_source(config, own.policy).load(own.policy));
-  if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
-  workers::ModelWorker worker(mesh.tensor, nullptr, std::move(scoring));
-  return workers::serve(server, worker);
-}
-
-}  // namespace
-
 train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) {
   config.resolve("dpo");
   train::RunRanks ranks = train::join_ranks(config, host);
-  if (!ranks.trains) return serve_reference(config, *ranks.world);
+  if (!ranks.trains)
+    return workers::serve_run(config, *ranks.world, [&](const train::Policy& policy) {
+      return reference_source(config, policy);
+    });
   const std::unique_ptr<workers::RoleRanks> role_ranks = workers::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   train::RunDirectory directory(config, host, ranks.mesh);

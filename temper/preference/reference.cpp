@@ -62,17 +62,16 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
                                           workers::RoleRanks* role_ranks) {
   const PreferenceSection& p = config.preference;
   if (!config.has_reference()) return std::make_unique<NoReference>();
-  const auto make = [c = &config, p = &roles.policy] { return reference_source(*c, *p).load(*p); };
+  train::Policy& policy = roles.policy;
   if (p.reference == Choice::kPrecomputed)
-    return precomputed_reference(config, std::move(rows), group, messages, make);
-  if (role_ranks) {
-    auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
-    if (roles.policy.lora) *local = make();  // as the adapter begins
-    return std::make_unique<ModelReference>(std::make_unique<temper::workers::ServedReference>(
-        *role_ranks, group, messages,
-        [local, make] { return *local ? std::move(*local) : make(); }));
-  }
-  std::unique_ptr<train::Frozen> model = make();
+    return precomputed_reference(config, std::move(rows), group, messages, [&config, &policy] {
+      return reference_source(config, policy).load(policy);
+    });
+  const train::FrozenSource source = reference_source(config, policy);
+  if (role_ranks)
+    return std::make_unique<ModelReference>(
+        std::make_unique<workers::ServedReference>(*role_ranks, group, messages, policy, source));
+  std::unique_ptr<train::Frozen> model = source.load(policy);
   roles.others.push_back(model->model());
   return std::make_unique<ModelReference>(std::move(model));
 }

@@ -20,22 +20,6 @@
 namespace temper::rl {
 namespace {
 
-// The reference on ranks of its own, and in this process where they are gone: for an adapter that
-// is trained on, a copy of its start.
-std::unique_ptr<workers::ServedReference> served_reference(const RlConfig& config,
-                                                           train::Roles& roles,
-                                                           const dist::Mesh& mesh,
-                                                           workers::RoleRanks& role_ranks,
-                                                           train::Messages& messages) {
-  auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
-  if (roles.policy.lora) *local = train::start_source(roles.policy, config).load(roles.policy);
-  return std::make_unique<workers::ServedReference>(
-      role_ranks, *mesh.data_parallel, messages, [local, &roles, &config] {
-        return *local ? std::move(*local)
-                      : train::start_source(roles.policy, config).load(roles.policy);
-      });
-}
-
 // Asynchronous rollout has collectives and messages of its own.
 struct Ahead {
   std::shared_ptr<dist::Group> group;
@@ -48,7 +32,8 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   dist::Group& group = *mesh.data_parallel;
   std::unique_ptr<ReferenceWorker> reference_worker;
   if (role_ranks && !config.roles.reference.empty()) {
-    auto served = served_reference(config, roles, mesh, *role_ranks, directory);
+    auto served = std::make_unique<workers::ServedReference>(
+        *role_ranks, group, directory, roles.policy, train::start_source(roles.policy, config));
     if (!config.rl.replay)
       reference_worker = std::make_unique<ReferenceWorker>(
           *served, config.train.micro_batch_tokens, config.rollout.sampling.temperature,
@@ -85,22 +70,14 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
 // A rank that has roles of its own: samples, computes the reference model's log-probabilities, or
 // both, until the run ends.
 train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
-  // The ranks that train learn its address before it has loaded anything.
-  workers::RankServer server(world, config.training_ranks(world.size()).size());
-  const dist::Mesh mesh = world.role_mesh(config.roles);
-  train::Policy policy = train::load_policy(config, mesh);
-  std::unique_ptr<workers::Scoring> scoring;
-  std::unique_ptr<workers::Sampling> sampling;
-  if (config.roles.scores(world.rank()))
-    scoring = std::make_unique<workers::Scoring>(train::start_source(policy, config).load(policy));
-  if (config.roles.samples(world.rank()))
-    sampling = std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
+  return workers::serve_run(
+      config, world,
+      [&](const train::Policy& policy) { return train::start_source(policy, config); },
+      [&](train::Policy& policy) {
+        return std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
                                                    config.rollout.engine_options(),
                                                    config.rl.max_staleness);
-  else if (!policy.lora)
-    policy.model = nullptr;  // the reference is a model of its own
-  workers::ModelWorker worker(mesh.tensor, std::move(sampling), std::move(scoring));
-  return workers::serve(server, worker);
+      });
 }
 
 // The run of a rank, whatever its role. `load` adds models to those of a rank that trains.

@@ -252,7 +252,23 @@ void ModelWorker::run(const std::function<bool()>& stop) {
   }
 }
 
-train::RunOutcome serve(RankServer& server, ModelWorker& worker) {
+train::RunOutcome serve_run(
+    train::RunConfig& config, dist::World& world,
+    const std::function<train::FrozenSource(const train::Policy&)>& reference,
+    const std::function<std::unique_ptr<Sampling>(train::Policy&)>& sampling) {
+  // The ranks that train learn its address before it has loaded anything.
+  RankServer server(world, config.training_ranks(world.size()).size());
+  const dist::Mesh mesh = world.role_mesh(config.roles);
+  train::Policy policy = train::load_policy(config, mesh);
+  std::unique_ptr<Scoring> scores;
+  std::unique_ptr<Sampling> samples;
+  if (config.roles.scores(world.rank()))
+    scores = std::make_unique<Scoring>(reference(policy).load(policy));
+  if (config.roles.samples(world.rank()))
+    samples = sampling(policy);
+  else if (!policy.lora)
+    policy.model = nullptr;  // the reference is a model of its own
+  ModelWorker worker(mesh.tensor, std::move(samples), std::move(scores));
   server.add(kSample,
              [&](const std::string&, const std::string& body) { return worker.sample(body); });
   server.add(kScore,

@@ -110,7 +110,11 @@ class ModelWorker {
   bool ended_ = false;
 };
 
-// Answers the requests to the worker's roles until the run ends.
-train::RunOutcome serve(RankServer& server, ModelWorker& worker);
+// The run of a rank with roles of its own: answers the requests to them until the run ends. A rank
+// that scores has the model of `reference`, one that samples what `sampling` makes.
+train::RunOutcome serve_run(
+    train::RunConfig& config, dist::World& world,
+    const std::function<train::FrozenSource(const train::Policy&)>& reference,
+    const std::function<std::unique_ptr<Sampling>(train::Policy&)>& sampling = {});
 
 }  // namespace temper::workers

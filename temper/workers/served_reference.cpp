@@ -13,11 +13,14 @@ using generate::remote::NoServer;
 using generate::remote::ServerPool;
 
 ServedReference::ServedReference(RoleRanks& role_ranks, dist::Group& group,
-                                 train::Messages& messages, Make local)
+                                 train::Messages& messages, train::Policy& policy,
+                                 train::FrozenSource source)
     : role_ranks_(role_ranks),
       group_(group),
       messages_(messages),
-      make_local_(std::move(local)),
+      policy_(policy),
+      source_(std::move(source)),
+      start_(policy.lora ? source_.load(policy) : nullptr),
       pool_(std::make_shared<ServerPool>(role_ranks.scoring(), rank_protocol())) {
   role_ranks_.watch(pool_, role_ranks.roles().reference);
 }
@@ -45,7 +48,7 @@ at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double te
     // A local model may be one whose weights these ranks gather together: then all of them run it.
     if (group_.in_step()) answered = group_.all_reduce_max(answered ? 0 : 1) == 0;
     if (answered) return parse_scores(bytes, pass.num_targets());
-    local_ = make_local_();
+    local_ = start_ ? std::move(start_) : source_.load(policy_);
   }
   return local_->token_logp(pass, temperature);
 }

@@ -1,7 +1,6 @@
 // The role `reference` on ranks of its own: both sides, the ranks that ask and those that answer.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,10 +14,11 @@ namespace temper::workers {
 // roles.tensor is mesh.tensor. When the last of the ranks is gone this process computes them.
 class ServedReference : public train::Frozen {
  public:
-  using Make = std::function<std::unique_ptr<train::Frozen>()>;
-  // group: the data-parallel ranks; of tensor-parallel ones only one asks. local: makes the model
-  // that computes them in this process. All outlive it.
-  ServedReference(RoleRanks& role_ranks, dist::Group& group, train::Messages& messages, Make local);
+  // group: the data-parallel ranks; of tensor-parallel ones only one asks. source: of the model
+  // that computes them in this process; a copy of an adapter is of how it is now. All but it
+  // outlive it.
+  ServedReference(RoleRanks& role_ranks, dist::Group& group, train::Messages& messages,
+                  train::Policy& policy, train::FrozenSource source);
 
   at::Tensor token_logp(const train::ForwardPass& pass, double temperature) override;
   std::string describe() const override;
@@ -31,7 +31,9 @@ class ServedReference : public train::Frozen {
   RoleRanks& role_ranks_;
   dist::Group& group_;
   train::Messages& messages_;
-  Make make_local_;
+  train::Policy& policy_;
+  train::FrozenSource source_;
+  std::unique_ptr<train::Frozen> start_;  // an adapter's, which costs little
   std::unique_ptr<train::Frozen> local_;  // null until it is needed
   std::shared_ptr<generate::remote::ServerPool> pool_;
   std::atomic<size_t> turn_{0};
