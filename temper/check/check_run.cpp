@@ -86,9 +86,8 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
   };
   const auto declared = [&] {
     const train::Policy& policy = checks.policy;
-    return preference::pair_rows(
-        config,
-        preference::format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size));
+    return preference::pair_rows(config,
+                                 preference::format_of(config, policy.tokenizer, policy.chat));
   };
   const auto rows = train_rows<data::PreferenceRow>(checks, declared, size);
   const train::TrainSection& t = config.train;

@@ -62,10 +62,8 @@ Mismatched::Mismatched(std::span<const PreferenceRow> rows) {
 DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                  train::Messages& messages, std::function<bool()> stop,
                  workers::RoleRanks* role_ranks)
-    : PairTask(config,
-               format_of(config, roles.policy.tokenizer, roles.policy.chat,
-                         roles.policy.model->vocab_size),
-               group, messages),
+    : PairTask(config, format_of(config, roles.policy.tokenizer, roles.policy.chat), group,
+               messages),
       model_(*roles.policy.model),
       loss_(losses().find(config.preference.loss, config.where("preference.loss"))),
       reference_(make_reference(config, roles, all_rows(), group, messages, role_ranks)),

@@ -9,10 +9,8 @@
 namespace temper::preference {
 OrpoTask::OrpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
                    train::Messages& messages)
-    : PairTask(config,
-               format_of(config, roles.policy.tokenizer, roles.policy.chat,
-                         roles.policy.model->vocab_size),
-               group, messages),
+    : PairTask(config, format_of(config, roles.policy.tokenizer, roles.policy.chat), group,
+               messages),
       model_(*roles.policy.model),
       with_prompt_(targets_of(config) == Targets::kWithChosenPrompt) {}
 

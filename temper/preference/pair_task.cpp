@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/metrics/activity.h"
+#include "temper/models/family.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
 #include "temper/preference/losses.h"
@@ -31,7 +32,7 @@ bool equal_sides_train(const PreferenceConfig& config) {
 
 data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
-                                 std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary) {
+                                 std::shared_ptr<const ChatTemplate> chat) {
   const std::string& directory = config.model.path;
   data::PreferenceFormat f;
   f.tokenizer = std::move(tokenizer);
@@ -42,7 +43,7 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
   f.conversation = config.data.conversation;
   f.unpaired = config.is_unpaired();
   f.equal_sides_train = equal_sides_train(config);
-  f.vocabulary = vocabulary;
+  f.vocabulary = models::vocabulary_of(directory);
   f.set_ends(directory, models::eos_ids(directory, models::HfConfig::load(directory)));
   return f;
 }

@@ -86,10 +86,10 @@ class PairTask : public train::Task {
   bool said_joined_ = false;
 };
 
-// How the config reads rows, for a model of this vocabulary.
+// How the config reads rows.
 data::PreferenceFormat format_of(const PreferenceConfig& config,
                                  std::shared_ptr<const Tokenizer> tokenizer,
-                                 std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary);
+                                 std::shared_ptr<const ChatTemplate> chat);
 
 // The verb's rows in this format, and what its loss reads of them.
 train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,

@@ -13,9 +13,7 @@ namespace temper::preference {
 
 RewardTask::RewardTask(const PreferenceConfig& config, train::ScalarPolicy& policy,
                        dist::Group& group, train::Messages& messages)
-    : PairTask(config,
-               format_of(config, policy.tokenizer, policy.chat, policy.model->config().vocab_size),
-               group, messages),
+    : PairTask(config, format_of(config, policy.tokenizer, policy.chat), group, messages),
       model_(*policy.model) {}
 
 train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pass) {
