@@ -89,7 +89,7 @@ function(temper_folders)
   target_link_libraries(temper_kernels PUBLIC PkgConfig::HWY)
   # Without errno and traps the compiler turns the scalar arithmetic of the kernels into vectors; no result changes.
   target_compile_options(temper_kernels PRIVATE -O3 -fno-math-errno -fno-trapping-math)
-  # Two files have instructions that are called only where the processor has them.
+  # Some files have instructions that are called only where the processor has them.
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mavx512bf16 TEMPER_AVX512_BF16)
   if(TEMPER_AVX512_BF16)
@@ -103,6 +103,18 @@ function(temper_folders)
       COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mamx-tile;-mamx-bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
     target_compile_definitions(temper_kernels PRIVATE TEMPER_AMX)
   endif()
+  # Products in integers: a file for each kind of instructions, empty where the compiler does not know them.
+  function(temper_instructions file)
+    string(REPLACE ";" " " flags "${ARGN}")
+    check_cxx_compiler_flag("${flags}" TEMPER_FLAGS_${file})
+    if(TEMPER_FLAGS_${file})
+      set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/ops/native/kernels/integer/${file}.cpp PROPERTIES
+        COMPILE_OPTIONS "${ARGN};-Wno-uninitialized;-Wno-maybe-uninitialized")  # in GCC's own header
+    endif()
+  endfunction()
+  temper_instructions(avx2 -mavx2)
+  temper_instructions(avx_vnni -mavx2 -mavxvnni)
+  temper_instructions(avx512_vnni -mavx512f -mavx512bw -mavx512vl -mavx512vnni)
 
   temper_sources(sources cold ${ARGN})
   temper_cold_library(temper_cold ${cold})

@@ -9,7 +9,7 @@ inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32"
 template <>
 inline constexpr auto enum_names<ops::WeightFormat> = ops::kStorageNames;
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast", "amx"};
+inline constexpr auto enum_names<ops::Arithmetic> = ops::kArithmeticNames;
 template <>
 inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
 
@@ -50,7 +50,8 @@ void ModelSection::fields(Fields& f) {
         "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
         "rounded to bfloat16 (fast, or amx: summed in the order of Intel's AMX, which is quickest "
         "on processors that have it); sums are float32; quantized weights are multiplied exactly, "
-        "under amx rounded to bfloat16, too");
+        "under amx rounded to bfloat16, too; integer is of quantized weights alone: in the forward "
+        "pass by activations rounded to 8 bits, in integers");
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "

@@ -18,8 +18,7 @@ struct ModelSection {
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
-  enum class Arithmetic { kExact, kFast, kAmx };
-  Arithmetic arithmetic = Arithmetic::kExact;
+  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
   std::optional<ops::WeightFormat> storage;  // null: as dtype says; of qlora nf4
   void fields(Fields& f);
 };

@@ -34,6 +34,8 @@ Storage frozen_storage(bool bfloat16, std::optional<ops::WeightFormat> asked) {
 
 bool uses_arithmetic(const Storage& storage) {
   using Format = ops::WeightFormat;
+  if (storage.arithmetic == ops::Arithmetic::kInteger)
+    return storage.blocks && ops::is_quantized(*storage.blocks);
   const auto takes = [&](Format f) {
     return f == Format::kBFloat16 || f == Format::kRoundedBFloat16 ||
            (storage.arithmetic == ops::Arithmetic::kAmx && ops::is_quantized(f));

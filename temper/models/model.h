@@ -96,7 +96,8 @@ struct Storage {
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another. One of files
   // (ops::FormatRow): of those that the files hold in it; the others are as `weights`.
   std::optional<ops::WeightFormat> blocks;
-  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // kAmx: of quantized ones, too
+  // kAmx: of quantized ones, too; kInteger: of those alone.
+  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
   // Attention rounds keys and values to it, in every forward pass.
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   // The ranks that compute the same rows, each with its part of every layer or, by_expert, with

@@ -1,5 +1,6 @@
-// The table of storage formats for weight matrices, one row per format, and the dtypes of the
-// key-value cache. Plain C++ without LibTorch, because the kernels include it.
+// The table of storage formats for weight matrices, one row per format, how products with them
+// compute, and the dtypes of the key-value cache. Plain C++ without LibTorch, because the kernels
+// include it.
 #pragma once
 
 #include <array>
@@ -165,6 +166,21 @@ constexpr int64_t block_count(WeightFormat format, int64_t rows, int64_t width) 
 constexpr double bytes_of(WeightFormat format, int64_t width) {
   return row_of(format).bits / 8.0 +
          (is_quantized(format) ? 4.0 / static_cast<double>(scale_group(format, width)) : 0);
+}
+
+// How products with a matrix in bfloat16 compute. kFast and kAmx round the other factor to bfloat16
+// too, in the backward pass as well, which is what processors have instructions for; elsewhere the
+// same numbers are computed in float32. Sums are float32 in one order: kFast's is kExact's, kAmx's
+// is that of Intel AMX (kernels::Rounding::kBlocks). kAmx also rounds what quantized matrices hold.
+// kInteger is of quantized matrices alone: x Wᵀ is computed of activations rounded to 8 bits, in
+// integers (native/kernels/integer/integer_gemm.h); all other products are kExact's.
+enum class Arithmetic { kExact, kFast, kAmx, kInteger };
+// In model.arithmetic and --arithmetic, in the order of Arithmetic.
+inline constexpr std::array kArithmeticNames{"exact", "fast", "amx", "integer"};
+constexpr std::optional<Arithmetic> arithmetic_named(std::string_view name) {
+  for (size_t i = 0; i < kArithmeticNames.size(); ++i)
+    if (name == kArithmeticNames[i]) return static_cast<Arithmetic>(i);
+  return {};
 }
 
 // Dtypes of the key-value cache.

@@ -11,12 +11,6 @@
 
 namespace temper::ops {
 
-// How products with a matrix in bfloat16 compute. kFast and kAmx round the other factor to bfloat16
-// too, in the backward pass as well, which is what processors have instructions for; elsewhere the
-// same numbers are computed in float32. Sums are float32 in one order: kFast's is kExact's, kAmx's
-// is that of Intel AMX (kernels::Rounding::kBlocks). kAmx also rounds what quantized matrices hold.
-enum class Arithmetic { kExact, kFast, kAmx };
-
 // Codes and scales of a matrix. They never change, so that copies share them.
 struct QuantizedWeight {
   enum class Layout {
@@ -49,6 +43,8 @@ struct Weight {
 
   int64_t out() const { return quantized ? quantized->rows : values.size(0); }
   int64_t in() const { return quantized ? quantized->width : values.size(1); }
+  // Whether x Wᵀ is computed in integers.
+  bool in_integers() const { return quantized && arithmetic == Arithmetic::kInteger; }
   // The tensor that autograd sees: the values, or for a frozen weight a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
   // Rows [first, first + count): the same memory. Not for a quantized weight; first is a multiple

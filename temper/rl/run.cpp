@@ -108,8 +108,7 @@ std::unique_ptr<train::Critic> critic_of(const PpoConfig& config,
                                          std::unique_ptr<models::ScalarModel> model,
                                          const std::string& base) {
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::set_storage(*model,
-                        {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});
+    models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}, config.model.arithmetic});
   return train::critic_model(std::move(model), {base, config.model.path}, config.train.freeze);
 }
 

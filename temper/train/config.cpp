@@ -206,7 +206,7 @@ void RunConfig::complete_numbers() {
   if (was_set("model.dtype") || was_set("model.storage") || was_set("model.arithmetic")) return;
   if (models::is_cpu(device_choice())) return;
   model.dtype = models::ModelSection::Dtype::kBfloat16;
-  model.arithmetic = models::ModelSection::Arithmetic::kFast;
+  model.arithmetic = ops::Arithmetic::kFast;
   defaulted["model.dtype"] = "bfloat16";
   defaulted["model.arithmetic"] = "fast";
 }

@@ -141,11 +141,15 @@ models::Storage policy_storage(const RunConfig& config) {
   if (!frozen) asked = Format::kFloat32;
   if (qlora && !asked) asked = Format::kNf4;
   models::Storage storage = models::frozen_storage(bfloat16, asked);
-  storage.arithmetic = arithmetic_of(config);
+  storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
-  config.require(models::uses_arithmetic(storage), "model.arithmetic",
-                 "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
-                 "quantized ones, too; float32 has exact alone");
+  config.require(
+      models::uses_arithmetic(storage), "model.arithmetic",
+      storage.arithmetic == ops::Arithmetic::kInteger
+          ? "integer is of frozen weights of 8 or fewer bits: choose model.storage: int8 "
+            "or nf4 with adapter.method: lora or qlora"
+          : "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
+            "quantized ones, too; float32 has exact alone");
   return storage;
 }
 
@@ -208,19 +212,6 @@ void check_tied_head(const RunConfig& config, bool adapted) {
   config.require(config.mesh.fsdp == 1 || !adapted, "adapter.target_modules",
                  "lm_head of a model whose head is tied to its embeddings does not train where "
                  "ranks share out the weights; leave lm_head out, or set mesh.fsdp: 1");
-}
-
-ops::Arithmetic arithmetic_of(const RunConfig& config) {
-  using Asked = models::ModelSection::Arithmetic;
-  switch (config.model.arithmetic) {
-    case Asked::kExact:
-      return ops::Arithmetic::kExact;
-    case Asked::kFast:
-      return ops::Arithmetic::kFast;
-    case Asked::kAmx:
-      return ops::Arithmetic::kAmx;
-  }
-  return ops::Arithmetic::kExact;
 }
 
 namespace {

@@ -34,9 +34,6 @@ struct ScalarPolicy {
   std::shared_ptr<const ChatTemplate> chat;
 };
 
-// How the model multiplies, by model.arithmetic.
-ops::Arithmetic arithmetic_of(const RunConfig& config);
-
 // The policy of the sections model and adapter; for an adapter that is trained on, its own values
 // are set in the config. Throws ConfigError, DataError.
 // Where ranks of the mesh will share out what trains, weights stay mapped from their files until

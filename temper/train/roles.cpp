@@ -46,7 +46,7 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
           directory,
           {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
            {},
-           arithmetic_of(config),
+           config.model.arithmetic,
            config.cache_dtype(),
            policy.tensor,
            policy.by_expert}};

@@ -64,7 +64,7 @@ std::vector<uint8_t> random_codes(WeightFormat code, int64_t count) {
 TEST_CASE("aten: a weight's products in every format") {
   for (const WeightFormat format :
        {WeightFormat::kFloat32, WeightFormat::kRoundedBFloat16, WeightFormat::kBFloat16})
-    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
+    for (const Arithmetic arithmetic : kArithmetics)
       for (const int64_t rows : {0, 1, 19}) {
         Weight w(random({41, 50}, 10, at::kFloat));
         if (format == WeightFormat::kBFloat16) w.values = w.values.to(at::kBFloat16);
@@ -94,7 +94,7 @@ TEST_CASE("aten: quantized weights have native's values, and their products") {
       };
       Weight native = weight(native_backend()), aten = weight(aten_backend());
       CHECK(at::equal(aten_backend().read(aten), native_backend().read(native)));
-      for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
+      for (const Arithmetic arithmetic : kArithmetics)
         for (const int64_t rows : {0, 1, 19}) {
           native.arithmetic = aten.arithmetic = arithmetic;
           const Tensors expected = products_of(native_backend(), native, rows, at::kFloat),

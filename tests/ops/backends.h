@@ -14,6 +14,9 @@
 
 namespace temper::ops::backends {
 
+constexpr Arithmetic kArithmetics[] = {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx,
+                                       Arithmetic::kInteger};
+
 inline at::Tensor random(at::IntArrayRef shape, uint32_t seed, at::ScalarType type,
                          double range = 1) {
   int64_t count = 1;

@@ -50,7 +50,7 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
 
 TEST_CASE("a group's product is its layer's, to the bit, in every format") {
   for (const FormatRow& row : kWeightFormats)
-    for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
+    for (const Arithmetic arithmetic : kArithmetics)
       for (const bool packed : {false, true}) {
         const WeightFormat format = row.format;
         CAPTURE(row.name);

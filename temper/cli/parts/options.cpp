@@ -278,8 +278,10 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "--arithmetic", arithmetic,
          "matrix products with bfloat16 weights: exact, or fast, which also rounds activations to "
          "bfloat16, or amx, which does so in the order of Intel's AMX and for quantized weights, "
-         "too; default: exact on the CPU, fast elsewhere")
-      ->check(CLI::IsMember({"exact", "fast", "amx"}));
+         "too; or integer, of quantized weights (--storage) alone, by activations rounded to 8 "
+         "bits, in integers; default: exact on the CPU, fast elsewhere")
+      ->check(CLI::IsMember(
+          std::vector<std::string>(ops::kArithmeticNames.begin(), ops::kArithmeticNames.end())));
   add_storage(app, storage);
   app.add_option(
          "--cache-dtype", cache_dtype,
@@ -312,11 +314,12 @@ void add_storage(CLI::App& app, std::string& storage) {
 models::Storage kept_as(const std::string& dtype, const std::string& storage,
                         const std::string& arithmetic) {
   models::Storage kept = models::storage_of({dtype, storage});
-  if (arithmetic == "fast") kept.arithmetic = ops::Arithmetic::kFast;
-  if (arithmetic == "amx") kept.arithmetic = ops::Arithmetic::kAmx;
-  check<ConfigError>(models::uses_arithmetic(kept), "--arithmetic ", arithmetic,
-                     ": expected --dtype or --storage bfloat16 with it",
-                     arithmetic == "amx" ? ", or quantized weights" : "");
+  kept.arithmetic = ops::arithmetic_named(arithmetic).value_or(ops::Arithmetic::kExact);
+  check<ConfigError>(models::uses_arithmetic(kept), "--arithmetic ", arithmetic, ": expected ",
+                     kept.arithmetic == ops::Arithmetic::kInteger
+                         ? "--storage of 8 or fewer bits with it, as int8 or nf4"
+                         : "--dtype or --storage bfloat16 with it",
+                     kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
   return kept;
 }
 

@@ -50,7 +50,7 @@ class Parameter {
   // Where the value lies. A value that is there already moves.
   at::Device device() const { return stored_.device(); }
   void set_device(at::Device device);
-  // Of products in bfloat16 formats.
+  // Of products in bfloat16 and quantized formats.
   void set_arithmetic(ops::Arithmetic arithmetic) { stored_.set_arithmetic(arithmetic); }
   ops::Arithmetic arithmetic() const { return stored_.arithmetic(); }
 

@@ -16,7 +16,7 @@ class StoredValue {
   ops::WeightFormat format() const { return format_; }
   // Of the next set(); what is there is not converted.
   void set_format(ops::WeightFormat format) { format_ = format; }
-  // Of products in bfloat16 formats.
+  // Of products in bfloat16 and quantized formats.
   ops::Arithmetic arithmetic() const { return arithmetic_; }
   void set_arithmetic(ops::Arithmetic arithmetic) { arithmetic_ = arithmetic; }
   // Of the next set(); what is there stays where it is.

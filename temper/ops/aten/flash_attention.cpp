@@ -105,8 +105,8 @@ bool FlashDevices::works(at::Device device, int64_t head_dim) {
 }  // namespace
 
 bool takes_flash_attention(const AttentionSpec& s, at::Device device) {
-  return s.arithmetic != Arithmetic::kExact && s.soft_cap == 0 &&
-         s.cache_dtype != CacheDtype::kFloat16 && s.head_dim <= kLargestHead &&
+  return (s.arithmetic == Arithmetic::kFast || s.arithmetic == Arithmetic::kAmx) &&
+         s.soft_cap == 0 && s.cache_dtype != CacheDtype::kFloat16 && s.head_dim <= kLargestHead &&
          s.head_dim % kHeadMultiple == 0 && has_flash_attention(device, s.head_dim);
 }
 

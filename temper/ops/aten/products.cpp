@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/aten/aten.h"
 #include "temper/ops/aten/common.h"
+#include "temper/ops/aten/integer_products.h"
 
 namespace temper::ops {
 namespace aten_impl {
@@ -20,7 +21,7 @@ bool is_bfloat16(const Weight& w) {
 }
 bool rounds_both(const Weight& w) {
   if (w.quantized) return w.arithmetic == Arithmetic::kAmx;
-  return w.arithmetic != Arithmetic::kExact && is_bfloat16(w);
+  return (w.arithmetic == Arithmetic::kFast || w.arithmetic == Arithmetic::kAmx) && is_bfloat16(w);
 }
 
 // The factors of products that round both to bfloat16. Where a device multiplies bfloat16 and sums
@@ -146,6 +147,12 @@ at::Tensor AtenBackend::pack(Operand) const { return {}; }
 void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
                            const at::Tensor& bias) const {
   const aten_impl::BelowAutograd below;
+  if (w.in_integers()) {
+    aten_impl::multiply_integers(
+        x, *w.quantized, aten_impl::scratch_numbers(x.device()) / std::max<int64_t>(w.in(), 1), y);
+    if (bias.defined()) y.add_(bias);
+    return;
+  }
   const at::Tensor left = aten_impl::rounds_both(w) ? aten_impl::rounded(x) : x;
   aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
     aten_impl::multiply_into(y.narrow(1, first, count), left, rows.t(), false);

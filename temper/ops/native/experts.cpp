@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "temper/ops/native/kernels/integer/integer_gemm.h"
 #include "temper/ops/native/kernels/processors.h"
 #include "temper/ops/native/kernels/routing.h"
 #include "temper/ops/native/native.h"
@@ -94,8 +95,17 @@ kernels::QuantizedMatrix part_of(kernels::QuantizedMatrix w, int64_t first, int6
   return w;
 }
 
-void multiply_task(const GroupTask& t, const at::Tensor& x, const LinearOperand& layer,
-                   at::Tensor& y) {
+// Rows for the layers that multiply in integers, rounded once: as the first of them asks for.
+kernels::RoundedRows rounded_rows(const at::Tensor& x, const std::vector<LinearOperand>& layer) {
+  for (const LinearOperand& operand : layer)
+    if (operand.weight.in_integers())
+      return kernels::round_rows(x.size(0), {values<float>(x), x.size(1), 1}, x.size(1),
+                                 matrix_of(*operand.weight.quantized).group);
+  return {};
+}
+
+void multiply_task(const GroupTask& t, const at::Tensor& x, const kernels::RoundedRows& rounded,
+                   const LinearOperand& layer, at::Tensor& y) {
   const Weight& w = layer.weight;
   const int64_t k = w.in(), n = w.out();
   const kernels::MatrixView<float> a{values<float>(x) + t.begin * k, k, 1};
@@ -103,6 +113,12 @@ void multiply_task(const GroupTask& t, const at::Tensor& x, const LinearOperand&
   kernels::GemmOptions options{
       .bias = layer.bias.defined() ? values<float>(layer.bias) + t.first : nullptr,
       .rounding = rounding_of(w)};
+  if (w.in_integers()) {
+    const kernels::IntegerMatrix part{part_of(matrix_of(*w.quantized), t.first, t.count)};
+    if (part.codes.group != rounded.group)
+      return kernels::integer_gemm(t.rows, a, part, c, n, options.bias);
+    return kernels::multiply_integers(rounded, t.begin, t.rows, part, c, n, options.bias);
+  }
   if (w.quantized)
     return kernels::gemm(t.rows, a, part_of(matrix_of(*w.quantized), t.first, t.count), c, n,
                          options);
@@ -127,8 +143,9 @@ bool any_quantized(const std::vector<LinearOperand>& layer) {
 void NativeBackend::grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
                                      const std::vector<LinearOperand>& layer, at::Tensor& y) const {
   if (y.scalar_type() == at::kDouble) return Backend::grouped_multiply(x, offsets, layer, y);
+  const kernels::RoundedRows rounded = rounded_rows(x, layer);
   each_group_task(offsets, y.size(1), x.size(1), true,
-                  [&](const GroupTask& t) { multiply_task(t, x, layer[t.group], y); });
+                  [&](const GroupTask& t) { multiply_task(t, x, rounded, layer[t.group], y); });
 }
 
 void NativeBackend::grouped_multiply_transposed(const at::Tensor& dy,

@@ -22,6 +22,7 @@ inline kernels::Rounding rounding_of(const Weight& w) {
   if (!reads_bfloat16(w) || w.values.scalar_type() == at::kDouble) return Rounding::kNone;
   switch (w.arithmetic) {
     case Arithmetic::kExact:
+    case Arithmetic::kInteger:
       return Rounding::kNone;
     case Arithmetic::kFast:
       return Rounding::kChain;
