@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/check/product_speed.h"
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"
 #include "temper/dist/environment.h"
@@ -106,6 +107,7 @@ void RunChecks::model(bool scalar) {
   });
   tokenizer();
   adapter();
+  arithmetic();
   mesh();
 }
 
@@ -193,6 +195,33 @@ void RunChecks::adapter() {
                           config.where("optimizer.groups"));
     }
     return Finding::pass(found);
+  });
+}
+
+// Where weights have few bits and the native backend multiplies by them.
+void RunChecks::arithmetic() {
+  const models::Storage& storage = shape.policy.storage;
+  if (!storage.blocks || !ops::is_quantized(*storage.blocks) || !shape.device.is_cpu() ||
+      &ops::cpu_backend() != &ops::native_backend())
+    return;
+  list.run("arithmetic", [&] {
+    const ops::FormatRow& row = ops::row_of(*storage.blocks);
+    const ProductSpeed speed = integer_speed(row.format);
+    const Json values{{"integer_one_row", speed.one_row}, {"integer_many_rows", speed.many_rows}};
+    if (storage.arithmetic == ops::Arithmetic::kInteger)
+      return Finding::pass(str("products with ", row.title, " weights are in integers, here ",
+                               text_of(speed), " as exact ones"),
+                           values);
+    if (speed.one_row < 1 && speed.many_rows < 1)
+      return Finding::pass(str("products with ", row.title,
+                               " weights are exact; in integers they "
+                               "would not be faster here"),
+                           values);
+    return Finding::pass(str("products with ", row.title,
+                             " weights are exact; model.arithmetic: integer, which "
+                             "rounds activations to 8 bits, would be ",
+                             text_of(speed), " here"),
+                         values);
   });
 }
 

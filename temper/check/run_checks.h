@@ -35,7 +35,8 @@ class RunChecks {
   RunChecks(train::RunConfig& config, const CheckOptions& options);
 
   // "config", "device", "model", where it is asked for "router_aux_loss", "weights", "tokenizer",
-  // "chat_template", "adapter", "mesh"; sets has_model. `scalar`: a reward model's verb.
+  // "chat_template", "adapter", for quantized weights "arithmetic", "mesh"; sets has_model.
+  // `scalar`: a reward model's verb.
   void model(bool scalar = false);
   // "config", "device", "model", "adapter" alone, of a config.json that may have no weights beside
   // it.
@@ -87,6 +88,7 @@ class RunChecks {
   bool read_config(bool scalar);
   void tokenizer();
   void adapter();
+  void arithmetic();
   void mesh();
   Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
   static Finding duplicates(const Rows& train);

@@ -35,6 +35,18 @@ for method in none lora qlora; do
     rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo, $method, in amx arithmetic: $(cat grpo.log)"
   [ "$(value amx.$method/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in amx arithmetic, $method, the sampler is not the trainer"
 done
+for storage in int8 nf4; do
+  integer=(adapter.method=lora model.storage=$storage model.arithmetic=integer)
+  "$temper" grpo "${run[@]}" "${integer[@]}" data.train=prompts.jsonl output_dir=integer.$storage rl.group_size=3 rl.prompts_per_rollout=2 \
+    rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo over $storage in integers: $(cat grpo.log)"
+  [ "$(value integer.$storage/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in integers over $storage the sampler is not the trainer"
+  # Another number of threads, another SIMD target and a checkpoint in between change no bit.
+  "$temper" sft "${run[@]}" "${integer[@]}" data.train=rows.jsonl output_dir=whole.$storage > /dev/null || fail "sft over $storage in integers: $?"
+  OMP_NUM_THREADS=1 TEMPER_SIMD=$("$temper" doctor | sed -n 's/^simd.*TEMPER_SIMD: \([a-z0-9]*\).*/\1/p') "$temper" sft "${run[@]}" "${integer[@]}" data.train=rows.jsonl \
+    output_dir=parts.$storage train.max_steps=2 > /dev/null || fail "half a run over $storage in integers: $?"
+  "$temper" sft "${run[@]}" "${integer[@]}" data.train=rows.jsonl output_dir=parts.$storage > /dev/null || fail "the other half over $storage in integers: $?"
+  cmp {whole,parts}.$storage/final/adapter_model.safetensors || fail "threads, vectors or a checkpoint changed a run in integers over $storage"
+done
 # Also where it samples ahead from weights of its own: all that train, which such a snapshot copies.
 "$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=ahead rl.max_staleness=1 rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
   'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic, ahead: $(cat grpo.log)"
@@ -47,6 +59,13 @@ done
 "$temper" generate --model model --storage nf4 --arithmetic amx --input given.jsonl --output amx.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate, amx: $?"
 "$temper" score --model model --storage nf4 --arithmetic amx --input amx.jsonl --output amx.score --max-batch 3 || fail "score, amx: $?"
 cmp <(grep -o '"logprobs":[^]]*' amx.jsonl) <(grep -o '"logprobs":[^]]*' amx.score) || fail "amx: scores are not what sampling recorded"
+for storage in int8 nf4; do
+  "$temper" generate --model model --storage $storage --arithmetic integer --input given.jsonl --output integer.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate, integer: $?"
+  "$temper" score --model model --storage $storage --arithmetic integer --input integer.jsonl --output integer.score --max-batch 3 || fail "score, integer: $?"
+  cmp <(grep -o '"logprobs":[^]]*' integer.jsonl) <(grep -o '"logprobs":[^]]*' integer.score) || fail "integer over $storage: scores are not what sampling recorded"
+  "$temper" score --model model --storage $storage --input integer.jsonl --output exact.score || fail "score: $?"
+  cmp -s integer.score exact.score && fail "--arithmetic integer changed nothing over $storage"
+done
 cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
 
 # Keys and values in 16 bits: the trainer rounds as the sampler's cache does, its reference model too; so does scoring.
@@ -93,7 +112,10 @@ expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.
 expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=amx
 expect 2 '--arithmetic amx: expected --dtype or --storage bfloat16 with it, or quantized' score --model model --input given.jsonl --output x --arithmetic amx
-expect 2 'model.arithmetic: found bf16, expected exact | fast | amx' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=bf16
+expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer
+expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer adapter.method=lora model.storage=bfloat16
+expect 2 '--arithmetic integer: expected --storage of 8 or fewer bits' score --model model --input given.jsonl --output x --arithmetic integer --dtype bfloat16
+expect 2 'model.arithmetic: found bf16, expected exact | fast | amx | integer' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=bf16
 expect 2 '--cache-dtype: int8 not in {float32,float16,bfloat16}' generate --model model --input given.jsonl --output x --cache-dtype int8
 expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4

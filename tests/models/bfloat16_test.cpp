@@ -161,6 +161,8 @@ TEST_CASE("rounded activations: sampling and scoring agree to the bit, whatever 
       check_sampler(name,
                     {.weights = WeightFormat::kBFloat16, .blocks = {}, .arithmetic = arithmetic});
     check_sampler(name, {.blocks = WeightFormat::kNf4, .arithmetic = Arithmetic::kAmx});
+    for (const WeightFormat blocks : {WeightFormat::kInt8, WeightFormat::kNf4})
+      check_sampler(name, {.blocks = blocks, .arithmetic = Arithmetic::kInteger});
   }
 }
 
