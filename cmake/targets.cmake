@@ -114,6 +114,7 @@ function(temper_folders)
   endfunction()
   temper_instructions(avx2 -mavx2)
   temper_instructions(avx_vnni -mavx2 -mavxvnni)
+  temper_instructions(neon_dot -march=armv8.2-a+dotprod)
   temper_instructions(avx512_vnni -mavx512f -mavx512bw -mavx512vl -mavx512vnni)
 
   temper_sources(sources cold ${ARGN})

@@ -11,6 +11,10 @@
 #include "temper/ops/native/kernels/processors.h"
 #include "temper/ops/native/kernels/simd.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "temper/ops/native/kernels/integer/integer_gemm.cpp"
 #include "temper/ops/native/kernels/targets.h"
@@ -98,9 +102,22 @@ void ScalarPanel(const IntegerPanel& p) {
 
 const IntegerInstructions kScalar{"scalar", ScalarPanel};
 
+#if HWY_TARGET == HWY_NEON
+bool has_dot_product() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & 1ul << 20) != 0;  // HWCAP_ASIMDDP
+#elif defined(__APPLE__)
+  return true;
+#else
+  return false;
+#endif
+}
+#endif
+
 const IntegerInstructions& Instructions([[maybe_unused]] IntegerChoice choice) {
   if (choice == IntegerChoice::kScalar) return kScalar;
 #if HWY_TARGET == HWY_NEON
+  if (choice == IntegerChoice::kBest && kNeonDot.multiply && has_dot_product()) return kNeonDot;
   if (kNeon.multiply) return kNeon;
 #elif defined(__x86_64__) && (HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3)
   const bool best = choice == IntegerChoice::kBest && allows_avx512();

@@ -44,7 +44,7 @@ extern const IntegerInstructions kAvx512Vnni;
 extern const IntegerInstructions kAvxVnni;
 // AVX2, for panels of 16 and of 32.
 extern const IntegerInstructions kAvx2Of16, kAvx2Of32;
-// NEON, with its dot product where the build may use it, for panels of 16.
-extern const IntegerInstructions kNeon;
+// NEON without and with its dot product, for panels of 16.
+extern const IntegerInstructions kNeon, kNeonDot;
 
 }  // namespace temper::kernels
