@@ -33,8 +33,9 @@ std::string storage_help() {
 
 std::string four_bit_names(bool of_files) {
   std::string names;
-  for (const ops::FormatRow& row : ops::kWeightFormats)
-    if (row.bits == 4 && row.of_files == of_files)
+  for (size_t i = 0; i < ops::kStorageNames.size(); ++i)
+    if (const ops::FormatRow& row = ops::kWeightFormats[i];
+        row.bits == 4 && row.of_files == of_files)
       names += temper::str(names.empty() ? "" : " or ", row.name);
   return names;
 }

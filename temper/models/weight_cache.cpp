@@ -118,6 +118,7 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
   if (weight->rows <= 0 || weight->width <= 0 || weight->rows > INT32_MAX ||
       weight->width > INT32_MAX)
     return nullptr;
+  weight->block = ops::block_size(format, weight->width);
   weight->codes = to_tensor(codes->second, at::kByte);
   weight->scales = to_tensor(scales->second, at::kFloat);
   return ops::is_in_panels(*weight) ? weight : nullptr;

@@ -10,23 +10,58 @@
 #include <optional>
 #include <string_view>
 
+#include "temper/ops/code_values.h"
+
 namespace temper::ops {
 
 enum class WeightFormat {
   kFloat32,   // or float64, for gradient checks
   kBFloat16,  // frozen (no gradient), as are the quantized formats
-  // Quantized: codes with scales, W[r, i] = value of code * scale, rounded once to float32.
+  // Quantized: codes with scales; FormatRow says what they stand for.
   kInt8,
   kNf4,
   kMxFp4,
+  // Of files alone: matrices that are held in them can be kept so, and no name chooses them.
+  kFp4,  // of bitsandbytes
+  // GGUF's, by its names.
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kInt4Group,  // GPTQ, AWQ, compressed-tensors
+  kInt8Group,
+  kFp8,  // E4M3
   // Trained float32 weights that matrix products round to bfloat16; the gradient passes straight
   // through to the float32 value. Must be the last: it follows from model.dtype, cannot be chosen
   // as a storage format, and shares the name of kBFloat16.
   kRoundedBFloat16,
 };
 
-// FormatRow::block of formats with one scale per row of the matrix.
-inline constexpr int64_t kRowBlock = -1;
+// FormatRow::block of formats with one scale per row of the matrix, and of those of which each
+// matrix has blocks of its own size.
+inline constexpr int64_t kRowBlock = -1, kOwnBlock = -2;
+
+// What a code stands for, before its scale.
+enum class CodeKind {
+  kTable,   // FormatRow::values[code], of four bits
+  kLinear,  // code + FormatRow::first, of 2, 3, 5 or 6 bits
+  kInt8,    // the byte in two's complement
+  kE4m3,    // the byte as a float: a sign, four bits of exponent, three of mantissa; no infinity
+};
+// How scales and, where a matrix has them, offsets make weights of values. All in float32, each
+// operation rounded.
+enum class OffsetKind {
+  kNone,     // value * scale
+  kZero,     // (value - offset) * scale, of integers: the difference is exact
+  kMinimum,  // value * scale - offset
+};
 
 struct FormatRow {
   WeightFormat format;
@@ -39,10 +74,18 @@ struct FormatRow {
   int reading_bits;
   // The values are stored as float32 and can be trained.
   bool trains = false;
-  // How many values of the row-major matrix share a float32 scale, or kRowBlock; 0: not quantized.
+  // How many values of the row-major matrix share a scale, or kRowBlock or kOwnBlock; 0: not
+  // quantized.
   int64_t block = 0;
-  // Values of the 16 4-bit codes, by code; null: 8-bit codes, each of which is its own value.
-  const float* values = nullptr;
+  CodeKind kind = CodeKind::kInt8;
+  const float* values = nullptr;  // kTable: of the 16 codes
+  int first = 0;                  // kLinear: the value of code 0
+  OffsetKind offset = OffsetKind::kNone;
+  // 16: scales and offsets are stored as float16 where that is exact.
+  int scale_bits = 32;
+  // Nested: scales and offsets are integers (a byte each) times one number for so many values of a
+  // row, rounded to float32. 0: they are numbers themselves.
+  int64_t super_block = 0;
   // Weights are never converted to this format: matrices that the weight files hold in it are kept
   // in it, and all others follow model.dtype.
   bool of_files = false;
@@ -52,33 +95,17 @@ struct FormatRow {
   const char* covers = "all";
 };
 
-// NormalFloat4, ascending from -1 to 1 (Dettmers et al., arXiv 2305.14314, appendix E).
-inline constexpr std::array<float, 16> kNf4Values{
-    -1.0f,
-    -0.6961928009986877f,
-    -0.5250730514526367f,
-    -0.39491748809814453f,
-    -0.28444138169288635f,
-    -0.18477343022823334f,
-    -0.09105003625154495f,
-    0.0f,
-    0.07958029955625534f,
-    0.16093020141124725f,
-    0.24611230194568634f,
-    0.33791524171829224f,
-    0.44070982933044434f,
-    0.5626170039176941f,
-    0.7229568362236023f,
-    1.0f,
-};
-// E2M1: a sign, two bits of exponent, one of mantissa (OCP Microscaling Formats 1.0,
-// section 5.3.3).
-inline constexpr std::array<float, 16> kE2m1Values{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
-                                                   4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
-                                                   -2.0f, -3.0f, -4.0f, -6.0f};
+// A format of files whose blocks of 32 values have a float16 scale.
+constexpr FormatRow gguf_row(FormatRow row) {
+  row.title = row.name;
+  row.reading_bits = row.bits == 8 ? 8 : 32;
+  row.scale_bits = 16;
+  row.of_files = true;
+  return row;
+}
 
 // One row per format, in the order of WeightFormat.
-inline constexpr std::array<FormatRow, 6> kWeightFormats{{
+inline constexpr std::array<FormatRow, 21> kWeightFormats{{
     {.format = WeightFormat::kFloat32,
      .name = "float32",
      .bits = 32,
@@ -99,6 +126,7 @@ inline constexpr std::array<FormatRow, 6> kWeightFormats{{
      .bits = 4,
      .reading_bits = 32,
      .block = 64,
+     .kind = CodeKind::kTable,
      .values = kNf4Values.data(),
      .covers = "the blocks' linear layers"},
     // Scale: a power of two (OCP Microscaling Formats 1.0, section 5.3).
@@ -108,10 +136,117 @@ inline constexpr std::array<FormatRow, 6> kWeightFormats{{
      .bits = 4,
      .reading_bits = 32,
      .block = 32,
+     .kind = CodeKind::kTable,
      .values = kE2m1Values.data(),
      .of_files = true,
      .of_experts = true,
      .covers = "experts that the files hold in it"},
+    // Scale: the block's largest magnitude.
+    {.format = WeightFormat::kFp4,
+     .name = "fp4",
+     .title = "FP4",
+     .bits = 4,
+     .reading_bits = 32,
+     .block = 64,
+     .kind = CodeKind::kTable,
+     .values = kFp4Values.data(),
+     .of_files = true},
+    gguf_row({.format = WeightFormat::kQ4_0,
+              .name = "Q4_0",
+              .bits = 4,
+              .block = 32,
+              .kind = CodeKind::kTable,
+              .values = kIntegersFrom<-8>.data()}),
+    gguf_row({.format = WeightFormat::kQ4_1,
+              .name = "Q4_1",
+              .bits = 4,
+              .block = 32,
+              .kind = CodeKind::kTable,
+              .values = kIntegersFrom<0>.data(),
+              .offset = OffsetKind::kMinimum}),
+    gguf_row({.format = WeightFormat::kQ5_0,
+              .name = "Q5_0",
+              .bits = 5,
+              .block = 32,
+              .kind = CodeKind::kLinear,
+              .first = -16}),
+    gguf_row({.format = WeightFormat::kQ5_1,
+              .name = "Q5_1",
+              .bits = 5,
+              .block = 32,
+              .kind = CodeKind::kLinear,
+              .offset = OffsetKind::kMinimum}),
+    gguf_row({.format = WeightFormat::kQ8_0, .name = "Q8_0", .bits = 8, .block = 32}),
+    gguf_row({.format = WeightFormat::kQ2K,
+              .name = "Q2_K",
+              .bits = 2,
+              .block = 16,
+              .kind = CodeKind::kLinear,
+              .offset = OffsetKind::kMinimum,
+              .super_block = 256}),
+    gguf_row({.format = WeightFormat::kQ3K,
+              .name = "Q3_K",
+              .bits = 3,
+              .block = 16,
+              .kind = CodeKind::kLinear,
+              .first = -4,
+              .super_block = 256}),
+    gguf_row({.format = WeightFormat::kQ4K,
+              .name = "Q4_K",
+              .bits = 4,
+              .block = 32,
+              .kind = CodeKind::kTable,
+              .values = kIntegersFrom<0>.data(),
+              .offset = OffsetKind::kMinimum,
+              .super_block = 256}),
+    gguf_row({.format = WeightFormat::kQ5K,
+              .name = "Q5_K",
+              .bits = 5,
+              .block = 32,
+              .kind = CodeKind::kLinear,
+              .offset = OffsetKind::kMinimum,
+              .super_block = 256}),
+    gguf_row({.format = WeightFormat::kQ6K,
+              .name = "Q6_K",
+              .bits = 6,
+              .block = 16,
+              .kind = CodeKind::kLinear,
+              .first = -32,
+              .super_block = 256}),
+    gguf_row({.format = WeightFormat::kIq4Nl,
+              .name = "IQ4_NL",
+              .bits = 4,
+              .block = 32,
+              .kind = CodeKind::kTable,
+              .values = kIq4NlValues.data()}),
+    {.format = WeightFormat::kInt4Group,
+     .name = "int4_group",
+     .title = "4-bit integers in groups",
+     .bits = 4,
+     .reading_bits = 32,
+     .block = kOwnBlock,
+     .kind = CodeKind::kTable,
+     .values = kIntegersFrom<0>.data(),
+     .offset = OffsetKind::kZero,
+     .scale_bits = 16,
+     .of_files = true},
+    {.format = WeightFormat::kInt8Group,
+     .name = "int8_group",
+     .title = "8-bit integers in groups",
+     .bits = 8,
+     .reading_bits = 8,
+     .block = kOwnBlock,
+     .offset = OffsetKind::kZero,
+     .scale_bits = 16,
+     .of_files = true},
+    {.format = WeightFormat::kFp8,
+     .name = "fp8",
+     .title = "FP8",
+     .bits = 8,
+     .reading_bits = 16,
+     .block = kOwnBlock,
+     .kind = CodeKind::kE4m3,
+     .of_files = true},
     {.format = WeightFormat::kRoundedBFloat16,
      .name = "bfloat16",
      .bits = 32,
@@ -129,9 +264,10 @@ static_assert([] {
   return true;
 }());
 
-// The names of the formats that can be chosen (all but the last), in the order of WeightFormat.
+// The names of the formats that can be chosen, in the order of WeightFormat, where they stand
+// first.
 inline constexpr auto kStorageNames = [] {
-  std::array<const char*, kWeightFormats.size() - 1> names{};
+  std::array<const char*, static_cast<size_t>(WeightFormat::kMxFp4) + 1> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kWeightFormats[i].name;
   return names;
 }();
@@ -150,22 +286,36 @@ constexpr bool rounds_weights(WeightFormat format) {
   return is_quantized(format) && !row_of(format).of_files;
 }
 
-// How many consecutive values along a row of `width` values are sure to share a scale, in every
-// row. Blocks are counted over the row-major matrix and may cross row ends: the block size where it
-// divides the width, else their greatest common divisor.
-constexpr int64_t scale_group(WeightFormat format, int64_t width) {
+// Where a matrix has blocks of its own size, which only its file knows, the usual one.
+inline constexpr int64_t kUsualBlock = 128;
+// How many values of the row-major matrix share a scale, of rows of `width` values.
+constexpr int64_t block_size(WeightFormat format, int64_t width) {
   const int64_t block = row_of(format).block;
-  return block == kRowBlock ? width : std::gcd(width, block);
+  if (block == kRowBlock) return width > 0 ? width : 1;
+  return block == kOwnBlock ? kUsualBlock : block;
 }
 // The number of blocks, and so of scales, of a matrix.
 constexpr int64_t block_count(WeightFormat format, int64_t rows, int64_t width) {
-  const int64_t block = row_of(format).block;
-  return block == kRowBlock ? rows : (rows * width + block - 1) / block;
+  const int64_t block = block_size(format, width);
+  return (rows * width + block - 1) / block;
 }
-// Bytes per value of a matrix with rows of `width` values, scales included.
+// How many consecutive values along a row of `width` values are sure to share a scale, in every
+// row. Blocks are counted over the row-major matrix and may cross row ends: the block size where it
+// divides the width, else their greatest common divisor.
+constexpr int64_t scale_group(int64_t width, int64_t block) { return std::gcd(width, block); }
+constexpr int64_t scale_group(WeightFormat format, int64_t width) {
+  return scale_group(width, block_size(format, width));
+}
+// Bytes per value of a matrix with rows of `width` values, scales and offsets included.
 constexpr double bytes_of(WeightFormat format, int64_t width) {
-  return row_of(format).bits / 8.0 +
-         (is_quantized(format) ? 4.0 / static_cast<double>(scale_group(format, width)) : 0);
+  const FormatRow& row = row_of(format);
+  const double codes = row.bits / 8.0;
+  if (!is_quantized(format)) return codes;
+  const double numbers = row.offset == OffsetKind::kNone ? 1 : 2, bytes = row.scale_bits / 8.0,
+               group = static_cast<double>(scale_group(format, width));
+  return codes + numbers * (row.super_block > 0
+                                ? 1 / group + bytes / static_cast<double>(row.super_block)
+                                : bytes / group);
 }
 
 // How products with a matrix in bfloat16 compute. kFast and kAmx round the other factor to bfloat16

@@ -6,7 +6,8 @@
 // float64 for gradient checks. Indices are int64 tensors on that device, made by indices(). N and M
 // are rows of the batch, V is the vocabulary.
 
-// -- Products (weight.h, product.h): the functions of the same names.
+// -- Products (weight.h, product.h): the functions of the same names. Inputs x and dx are in the
+// order of a quantized weight's codes (QuantizedWeight::order).
 // The values of w in the layout that multiply(), or with `transposed` multiply_transposed(),
 // reads: a 1-D tensor. Undefined if this backend, or the weight's format, needs no packing.
 virtual at::Tensor pack(const Weight& w, bool transposed) const PRIMITIVE;
@@ -22,11 +23,8 @@ virtual void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Te
                              at::Tensor& dw, bool accumulate,
                              const at::Tensor& x_panels) const PRIMITIVE;
 virtual at::Tensor read(const Weight& w) const PRIMITIVE;
-// Converts codes to the layout that this backend's products read; `row_major`, one code per byte,
-// and `scale` are in host memory.
-virtual std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out,
-                                                          int64_t in, const uint8_t* row_major,
-                                                          const float* scale,
+// Converts codes, which are as Codes says, to the layout that this backend's products read.
+virtual std::shared_ptr<const QuantizedWeight> from_codes(const Codes& codes,
                                                           at::Device device) const PRIMITIVE;
 virtual void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,
                      const at::Tensor& panels) const PRIMITIVE;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "temper/ops/codes.h"
 #include "temper/ops/formats.h"
 
 namespace temper::ops {
@@ -15,19 +16,29 @@ namespace temper::ops {
 struct QuantizedWeight {
   enum class Layout {
     kPanels,  // native: as packed for this machine (kernels::QuantizedMatrix)
-    kRows,  // aten: row-major; int8 codes [out, in] with scales [out]; codes of four bits two to a
-            // byte, the first in the high half, [ceil(out in / 2)], with scales of blocks
+    kRows,    // aten: row-major, in the planes of plane_bits(); numbers of blocks as in Codes
   };
   WeightFormat format = WeightFormat::kNf4;
   int64_t rows = 0, width = 0;
-  at::Tensor codes;   // uint8, or int8 of rows
-  at::Tensor scales;  // float32
+  int64_t block = 0;         // values of the row-major matrix that share a scale
+  at::Tensor codes;          // uint8
+  at::Tensor scales;         // float32, or float16 where that is exact
+  at::Tensor offsets;        // the same; undefined where there are none
+  at::Tensor nested_scales;  // int8, of nested formats
+  at::Tensor nested_offsets;
+  at::Tensor order;  // int64 [width], Codes::order; undefined where inputs are in the codes' order
   Layout layout = Layout::kPanels;
+  int64_t first_row = 0;  // of the tensors, in kRows: those before are not this weight's
 };
 // Whether codes and scales have the sizes of such a matrix in panels of this machine, whose width
 // is panel_width().
 bool is_in_panels(const QuantizedWeight& w);
 int64_t panel_width();
+
+// Codes::order on a device; undefined where it is empty.
+at::Tensor order_of(const Codes& codes, at::Device device);
+// Values [out, in] of the codes' columns, as the columns of inputs.
+at::Tensor in_input_order(const QuantizedWeight& w, const at::Tensor& values);
 
 // [out, in]. A tensor is a weight of the format that its dtype says.
 struct Weight {
@@ -47,8 +58,7 @@ struct Weight {
   bool in_integers() const { return quantized && arithmetic == Arithmetic::kInteger; }
   // The tensor that autograd sees: the values, or for a frozen weight a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
-  // Rows [first, first + count): the same memory. Not for a quantized weight; first is a multiple
-  // of 32.
+  // Rows [first, first + count): the same memory. first is a multiple of 32.
   Weight part(int64_t first, int64_t count) const;
 };
 
@@ -75,9 +85,7 @@ at::Tensor read(const Weight& w);
 // Codes of float32 values [out, in]. Throws DataError where a value is not finite.
 std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, WeightFormat format,
                                                 at::Device device = at::kCPU);
-// Makes a weight of given codes and scales: one code a byte [out * in], scales by blocks.
-std::shared_ptr<const QuantizedWeight> from_codes(WeightFormat format, int64_t out, int64_t in,
-                                                  const uint8_t* row_major, const float* scale,
-                                                  at::Device device = at::kCPU);
+// Makes a weight of given codes. Throws Error where they are not what Codes says.
+std::shared_ptr<const QuantizedWeight> from_codes(const Codes& codes, at::Device device = at::kCPU);
 
 }  // namespace temper::ops

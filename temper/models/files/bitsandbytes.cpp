@@ -62,21 +62,21 @@ class BitsAndBytesMatrix final : public CodedMatrix {
     check<DataError>(
         map.size() == 16 && std::equal(map.begin(), map.end(), ops::kNf4Values.begin()), directory_,
         ": `", name_, ".quant_map` is not NF4's");
-    std::vector<uint8_t> row_major(values_count());
-    for (size_t i = 0; i < row_major.size(); ++i) {
+    ops::Codes to{.format = format(), .rows = out_, .width = in_};
+    to.codes.resize(values_count());
+    for (size_t i = 0; i < to.codes.size(); ++i) {
       const uint8_t both = std::to_integer<uint8_t>(packed.data[i / 2]);
-      row_major[i] = i % 2 == 0 ? both >> 4 : both & 15;
+      to.codes[i] = i % 2 == 0 ? both >> 4 : both & 15;
     }
     give_back_pages(packed);
-    const std::vector<float> scale =
-        absmax.dtype == DType::kUInt8 ? nested(absmax) : floats(".absmax", directory_);
+    to.scales = absmax.dtype == DType::kUInt8 ? nested(absmax) : floats(".absmax", directory_);
     const auto blocks = static_cast<size_t>(ops::block_count(format(), out_, in_));
-    check<DataError>(scale.size() == blocks, directory_, ": `", name_, ".absmax` has ",
-                     scale.size(), " values, shape ", out_, " by ", in_, " takes ", blocks);
-    for (const float magnitude : scale)
+    check<DataError>(to.scales.size() == blocks, directory_, ": `", name_, ".absmax` has ",
+                     to.scales.size(), " values, shape ", out_, " by ", in_, " takes ", blocks);
+    for (const float magnitude : to.scales)
       check<DataError>(std::isfinite(magnitude), directory_, ": `", name_,
                        "`: its scales hold NaN or infinity");
-    return ops::from_codes(format(), out_, in_, row_major.data(), scale.data(), device);
+    return ops::from_codes(to, device);
   }
 
   TensorView values() const override { return to_view(ops::read(ops::Weight(codes(at::kCPU)))); }

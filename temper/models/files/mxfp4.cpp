@@ -57,24 +57,24 @@ class Mxfp4Matrix final : public CodedMatrix {
   // Scales are kept in float32.
   std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const override {
     const TensorView codes = made_view(blocks_), exponents = made_view(scales_);
-    std::vector<uint8_t> row_major(2 * codes.num_bytes);
+    ops::Codes to{.format = kFormat, .rows = shape()[0], .width = shape()[1], .group = kBlock};
+    to.codes.resize(2 * codes.num_bytes);
 #pragma omp parallel for schedule(static) if (codes.num_bytes > 32768)
     for (size_t i = 0; i < codes.num_bytes; ++i) {
       const auto both = std::to_integer<uint8_t>(codes.data[i]);
-      row_major[2 * i] = both & 15;
-      row_major[2 * i + 1] = both >> 4;
+      to.codes[2 * i] = both & 15;
+      to.codes[2 * i + 1] = both >> 4;
     }
-    std::vector<float> scale(exponents.num_bytes);
+    to.scales.resize(exponents.num_bytes);
     // The largest scale of which no value is beyond float32's.
     constexpr float kSafe = 0x1p125f;
-    for (size_t i = 0; i < scale.size(); ++i) {
-      scale[i] = scale_of(exponents.data[i]);
-      if (!(scale[i] <= kSafe))
-        check_block(std::span(row_major).subspan(2 * kBlockBytes * i, 2 * kBlockBytes), scale[i],
-                    i);
+    for (size_t i = 0; i < to.scales.size(); ++i) {
+      const float scale = to.scales[i] = scale_of(exponents.data[i]);
+      if (!(scale <= kSafe))
+        check_block(std::span(to.codes).subspan(2 * kBlockBytes * i, 2 * kBlockBytes), scale, i);
     }
     give_back_pages(codes);
-    return ops::from_codes(kFormat, shape()[0], shape()[1], row_major.data(), scale.data(), device);
+    return ops::from_codes(to, device);
   }
 
   // In bfloat16, which holds every value exactly.

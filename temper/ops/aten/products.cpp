@@ -2,13 +2,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
-#include <string>
 
-#include "temper/base/error.h"
 #include "temper/ops/aten/aten.h"
 #include "temper/ops/aten/common.h"
+#include "temper/ops/aten/dequantized.h"
 #include "temper/ops/aten/integer_products.h"
 
 namespace temper::ops {
@@ -43,47 +40,6 @@ void multiply_into(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool
     at::mm_out(to, a, b);
 }
 
-// The 16 values of a code on a device, uploaded once for each.
-at::Tensor four_bit_table(WeightFormat format, at::Device device) {
-  static std::mutex mutex;
-  // Never freed: a device may be gone when the program ends.
-  static auto* tables = new std::map<std::pair<WeightFormat, std::string>, at::Tensor>();
-  const std::lock_guard lock(mutex);
-  at::Tensor& table = (*tables)[{format, device.str()}];
-  if (!table.defined())
-    table = at::tensor(at::ArrayRef<float>(row_of(format).values, 16), at::kFloat).to(device);
-  return table;
-}
-
-// Values [first, first + count) of the row-major matrix. Whole blocks of the same scale are read.
-at::Tensor four_bit_values(const QuantizedWeight& w, int64_t first, int64_t count) {
-  const int64_t size = row_of(w.format).block, block = first / size, begin = block * size,
-                end = std::min(begin + (first - begin + count + size - 1) / size * size,
-                               w.codes.numel() * 2),
-                blocks = (end - begin + size - 1) / size;
-  const at::Tensor bytes = w.codes.narrow(0, begin / 2, (end - begin) / 2);
-  const at::Tensor codes =
-      at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1).view({-1}).to(at::kInt);
-  at::Tensor x = four_bit_table(w.format, w.codes.device()).index_select(0, codes);
-  const at::Tensor scales = w.scales.narrow(0, block, blocks).unsqueeze(1);
-  if (x.numel() == blocks * size)
-    x.view({blocks, size}).mul_(scales);
-  else
-    x.mul_(scales.expand({blocks, size}).reshape({-1}).narrow(0, 0, x.numel()));
-  return x.narrow(0, first - begin, count);
-}
-
-// Rows [first, first + count) of the matrix.
-at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
-  check(w.layout == QuantizedWeight::Layout::kRows,
-        "the aten backend reads codes that it laid out itself");
-  if (row_of(w.format).bits == 4)
-    return four_bit_values(w, first * w.width, count * w.width).view({count, w.width});
-  return w.codes.narrow(0, first, count)
-      .to(at::kFloat)
-      .mul_(w.scales.narrow(0, first, count).unsqueeze(1));
-}
-
 // Rows [first, first + count) of a weight as products read them.
 at::Tensor factor(const Weight& w, int64_t first, int64_t count) {
   if (w.quantized) {
@@ -114,18 +70,6 @@ void each_factor(const Weight& w, Body body) {
 }
 
 at::Tensor matrix(const Operand& x) { return x.transposed ? x.tensor.t() : x.tensor; }
-
-at::Tensor uploaded(const void* data, at::IntArrayRef shape, at::ScalarType type) {
-  return at::from_blob(const_cast<void*>(data), shape, at::TensorOptions(type));
-}
-
-// Two codes a byte, the first in the high half.
-at::Tensor packed_pairs(const uint8_t* row_major, int64_t count) {
-  at::Tensor codes = uploaded(row_major, {count}, at::kByte);
-  if (count % 2) codes = at::constant_pad_nd(codes, {0, 1});
-  const at::Tensor pairs = codes.view({-1, 2});
-  return pairs.select(1, 0).bitwise_left_shift(4).bitwise_or_(pairs.select(1, 1));
-}
 
 }  // namespace
 }  // namespace aten_impl
@@ -181,35 +125,15 @@ void AtenBackend::weight_gradient(const Weight& w, const at::Tensor& dy, const a
 at::Tensor AtenBackend::read(const Weight& w) const {
   const aten_impl::BelowAutograd below;
   if (w.quantized) {
-    at::Tensor x = at::empty({w.out(), w.in()}, w.quantized->scales.options());
+    at::Tensor x = at::empty({w.out(), w.in()}, w.quantized->codes.options().dtype(at::kFloat));
     Weight exact = w;
     exact.arithmetic = Arithmetic::kExact;
     aten_impl::each_factor(exact, [&](int64_t first, int64_t count, const at::Tensor& rows) {
       x.narrow(0, first, count).copy_(rows);
     });
-    return x;
+    return in_input_order(*w.quantized, x);
   }
   return aten_impl::is_bfloat16(w) ? w.values.to(at::kBFloat16).to(at::kFloat) : w.values;
-}
-
-std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(WeightFormat format, int64_t out,
-                                                               int64_t in, const uint8_t* row_major,
-                                                               const float* scale,
-                                                               at::Device device) const {
-  const bool four_bits = row_of(format).bits == 4;
-  auto w = std::make_shared<QuantizedWeight>();
-  w->format = format;
-  w->rows = out;
-  w->width = in;
-  w->layout = QuantizedWeight::Layout::kRows;
-  // The host's arrays are the caller's: a copy, on the host as well.
-  const auto moved = [&](const at::Tensor& x) {
-    return x.to(x.options().device(device), /*non_blocking=*/false, /*copy=*/true);
-  };
-  w->codes = four_bits ? aten_impl::packed_pairs(row_major, out * in).to(device)
-                       : moved(aten_impl::uploaded(row_major, {out, in}, at::kChar));
-  w->scales = moved(aten_impl::uploaded(scale, {block_count(format, out, in)}, at::kFloat));
-  return w;
 }
 
 void AtenBackend::product(Operand a, Operand b, at::Tensor& c, bool accumulate,

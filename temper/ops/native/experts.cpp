@@ -86,15 +86,6 @@ void multiply_weight(int64_t m, int64_t n, int64_t k, kernels::MatrixView<float>
     multiply_view(m, n, k, a, view(values<float>(w.values)), reads_bfloat16(w), c, ldc, options);
 }
 
-// Rows [first, first + count) of a quantized matrix; first begins a panel.
-kernels::QuantizedMatrix part_of(kernels::QuantizedMatrix w, int64_t first, int64_t count) {
-  const int64_t values = first * w.width;
-  w.codes += values * row_of(w.format).bits / 8;
-  w.scales += first * (w.width / w.group);
-  w.rows = count;
-  return w;
-}
-
 // Rows for the layers that multiply in integers, rounded once: as the first of them asks for.
 kernels::RoundedRows rounded_rows(const at::Tensor& x, const std::vector<LinearOperand>& layer) {
   for (const LinearOperand& operand : layer)
@@ -114,13 +105,13 @@ void multiply_task(const GroupTask& t, const at::Tensor& x, const kernels::Round
       .bias = layer.bias.defined() ? values<float>(layer.bias) + t.first : nullptr,
       .rounding = rounding_of(w)};
   if (w.in_integers()) {
-    const kernels::IntegerMatrix part{part_of(matrix_of(*w.quantized), t.first, t.count)};
+    const kernels::IntegerMatrix part{rows_of(matrix_of(*w.quantized), t.first, t.count)};
     if (part.codes.group != rounded.group)
       return kernels::integer_gemm(t.rows, a, part, c, n, options.bias);
     return kernels::multiply_integers(rounded, t.begin, t.rows, part, c, n, options.bias);
   }
   if (w.quantized)
-    return kernels::gemm(t.rows, a, part_of(matrix_of(*w.quantized), t.first, t.count), c, n,
+    return kernels::gemm(t.rows, a, rows_of(matrix_of(*w.quantized), t.first, t.count), c, n,
                          options);
   if (!w.panels.defined())
     return multiply_weight(

@@ -109,26 +109,10 @@ at::Tensor NativeBackend::read(const Weight& w) const {
   if (w.quantized) {
     at::Tensor x = at::empty({w.out(), w.in()}, at::kFloat);
     kernels::dequantize(matrix_of(*w.quantized), x.mutable_data_ptr<float>());
-    return x;
+    return in_input_order(*w.quantized, x);
   }
   if (w.format == WeightFormat::kRoundedBFloat16) return w.values.to(at::kBFloat16).to(at::kFloat);
   return w.format == WeightFormat::kBFloat16 ? w.values.to(at::kFloat) : w.values;
-}
-
-std::shared_ptr<const QuantizedWeight> NativeBackend::from_codes(WeightFormat format, int64_t out,
-                                                                 int64_t in,
-                                                                 const uint8_t* row_major,
-                                                                 const float* scale,
-                                                                 at::Device) const {
-  auto w = std::make_shared<QuantizedWeight>();
-  w->format = format;
-  w->rows = out;
-  w->width = in;
-  w->codes = at::empty({kernels::code_bytes(format, out, in)}, at::kByte);
-  w->scales = at::empty({kernels::scale_count(format, out, in)}, at::kFloat);
-  kernels::pack_codes(format, out, in, row_major, scale, w->codes.mutable_data_ptr<uint8_t>(),
-                      w->scales.mutable_data_ptr<float>());
-  return w;
 }
 
 void NativeBackend::product(Operand a, Operand b, at::Tensor& c, bool accumulate,

@@ -43,15 +43,26 @@ kernels::MatrixView<T> rows_of(const Weight& w, const T* data) {
   return {data, w.in(), 1};
 }
 
+inline kernels::GroupNumbers group_numbers(const at::Tensor& numbers, const at::Tensor& nested) {
+  kernels::GroupNumbers out{.parts = values<int8_t>(nested)};
+  if (!numbers.defined()) return out;
+  if (numbers.scalar_type() == at::kHalf)
+    out.half = reinterpret_cast<const kernels::Float16Bits*>(numbers.const_data_ptr<at::Half>());
+  else
+    out.exact = values<float>(numbers);
+  return out;
+}
+
 inline kernels::QuantizedMatrix matrix_of(const QuantizedWeight& w) {
   check(w.layout == QuantizedWeight::Layout::kPanels,
         "the native backend reads codes that it packed itself");
-  return {w.format,
-          w.rows,
-          w.width,
-          scale_group(w.format, w.width),
-          values<uint8_t>(w.codes),
-          values<float>(w.scales)};
+  return {.format = w.format,
+          .rows = w.rows,
+          .width = w.width,
+          .group = scale_group(w.width, w.block),
+          .codes = values<uint8_t>(w.codes),
+          .scales = group_numbers(w.scales, w.nested_scales),
+          .offsets = group_numbers(w.offsets, w.nested_offsets)};
 }
 
 }  // namespace temper::ops

@@ -176,7 +176,7 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
         sum[p][i][v] = from_c ? hn::LoadU(d, c + i * c_row + p * kPanel + v * kLanes) : hn::Zero(d);
   const uint8_t* codes = w.codes + panel * stride;
   for (int64_t g = 0; g < groups; ++g) {
-    const float* scales = w.scales + (panel * groups + g) * kPanel;
+    const float* scales = w.scales.exact + (panel * groups + g) * kPanel;
     for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * kIndexBytes<kBits>) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {

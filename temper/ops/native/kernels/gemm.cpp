@@ -133,6 +133,19 @@ void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
 
 float* unpacked_scratch() { return thread_scratch<2, kUnpackedFloats>(); }
 
+// Calls body(bits): 4 and 8 for codes that have kernels of their own, else 0.
+template <class Body>
+void by_coding(const QuantizedMatrix& w, Body body) {
+  const ops::FormatRow& row = row_of(w.format);
+  const bool plain = w.scales.exact && !w.scales.parts && !w.offsets.exact && !w.offsets.half;
+  if (plain && row.kind == ops::CodeKind::kTable)
+    body(std::integral_constant<int, 4>());
+  else if (plain && row.kind == ops::CodeKind::kInt8)
+    body(std::integral_constant<int, 8>());
+  else
+    body(std::integral_constant<int, 0>());
+}
+
 template <int kBits>
 void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed, float* c,
                int64_t ldc, const GemmOptions& options) {
@@ -148,10 +161,7 @@ void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool tr
 }
 void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
                    float* c, int64_t ldc, const GemmOptions& options) {
-  if (row_of(w.format).bits == 4)
-    GemmCodes<4>(m, a, w, transposed, c, ldc, options);
-  else
-    GemmCodes<8>(m, a, w, transposed, c, ldc, options);
+  by_coding(w, [&](auto bits) { GemmCodes<bits>(m, a, w, transposed, c, ldc, options); });
 }
 
 bool IsQuicker(DotTile by_dot) {
@@ -199,7 +209,7 @@ void DequantizeCodes(const QuantizedMatrix& w, float* values) {
   }
 }
 void Dequantize(const QuantizedMatrix& w, float* values) {
-  row_of(w.format).bits == 4 ? DequantizeCodes<4>(w, values) : DequantizeCodes<8>(w, values);
+  by_coding(w, [&](auto bits) { DequantizeCodes<bits>(w, values); });
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

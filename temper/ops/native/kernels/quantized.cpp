@@ -87,8 +87,8 @@ int64_t code_bytes(WeightFormat format, int64_t rows, int64_t width) {
   return packed_size(width, rows) * row_of(format).bits / 8;
 }
 
-int64_t scale_count(WeightFormat format, int64_t rows, int64_t width) {
-  return packed_size(width / scale_group(format, width), rows);
+int64_t group_count(int64_t rows, int64_t width, int64_t group) {
+  return packed_size(width / group, rows);
 }
 
 void quantize_nf4(const float* values, int64_t count, uint8_t* code, float* absmax) {
@@ -136,33 +136,6 @@ void quantize_absmax(float* absmax, int64_t count) {
       const float value = dynamic_map_values()[nearest(absmax[i] * inverse)] * scale;
       absmax[i] = value + mean;
     }
-  }
-}
-
-void pack_codes(WeightFormat format, int64_t rows, int64_t width, const uint8_t* row_major,
-                const float* scale, uint8_t* codes, float* scales) {
-  const int64_t panel = panel_width(), group = scale_group(format, width), groups = width / group,
-                block = row_of(format).block;
-  const bool four_bits = row_of(format).bits == 4;
-  const int64_t half = panel / 2, bytes = four_bits ? half : panel;  // of one index in a panel
-#pragma omp parallel for schedule(static) if (rows * width > 32768)
-  for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
-    // A row at a time: its codes lie side by side where they come from.
-    uint8_t* to = codes + p * width * bytes;
-    std::fill(to, to + width * bytes, uint8_t{0});
-    for (int64_t r = 0; r < std::min(panel, rows - p * panel); ++r) {
-      const uint8_t* from = row_major + (p * panel + r) * width;
-      for (int64_t i = 0; i < width; ++i) {
-        uint8_t& byte = to[four_bits ? four_bits_place(panel, group, i, r % half) : i * panel + r];
-        byte = static_cast<uint8_t>(four_bits && r >= half ? byte | from[i] << 4 : from[i]);
-      }
-    }
-    for (int64_t g = 0; g < groups; ++g)
-      for (int64_t r = 0; r < panel; ++r) {
-        const int64_t row = p * panel + r;
-        const int64_t of = block == ops::kRowBlock ? row : (row * width + g * group) / block;
-        scales[(p * groups + g) * panel + r] = row < rows ? scale[of] : 0.0f;
-      }
   }
 }
 

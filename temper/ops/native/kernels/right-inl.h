@@ -69,7 +69,7 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
 #endif
   for (int64_t i = 0; i < depth;) {
     const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
-    const float* scales = w.scales + (panel * (w.width / w.group) + group) * kPanel;
+    const float* scales = w.scales.exact + (panel * (w.width / w.group) + group) * kPanel;
 #if TEMPER_HAS_FMA
     hn::Vec<D> scale[kPanelVectors];
     for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
@@ -107,6 +107,15 @@ void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t d
   }
 }
 
+// The same value by value.
+template <>
+inline void unpack_panel<0>(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth,
+                            float* to) {
+  for (int64_t i = 0; i < depth; ++i)
+    for (int64_t r = 0; r < kPanel; ++r)
+      to[i * kPanel + r] = value_at(w, panel * kPanel + r, i0 + i);
+}
+
 // Wᵀ: k runs along W's width, columns are its rows.
 template <int kBits>
 struct RowCodes {
@@ -126,13 +135,14 @@ struct RowCodes {
                     [[maybe_unused]] MatrixView<float> a, [[maybe_unused]] float* c,
                     [[maybe_unused]] int64_t ldc, [[maybe_unused]] bool accumulate) const {
 #if TEMPER_HAS_FMA
-    if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
-    code_rows<kBits>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
-                     accumulate);
-    return true;
-#else
-    return false;
+    if constexpr (kBits > 0) {
+      if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
+      code_rows<kBits>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c,
+                       ldc, accumulate);
+      return true;
+    }
 #endif
+    return false;
   }
 };
 

@@ -1,0 +1,15 @@
+// The values of quantized weights, as the aten backend lays them out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "temper/ops/weight.h"
+
+namespace temper::ops::aten_impl {
+
+// Rows [first, first + count) of a matrix, float32, with columns in the order of the codes.
+at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count);
+
+}  // namespace temper::ops::aten_impl
