@@ -73,7 +73,7 @@ virtual at::Tensor clamp_scaled(const at::Tensor& x, double low, double high, do
 // a + scale * b of the same shape.
 virtual at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b,
                               double scale) const PRIMITIVE;
-// Rows ids[i] of the table, rounded or dequantized as in products, times scale.
+// Rows ids[i] of the table, rounded as in products or as read() has them, times scale.
 virtual at::Tensor gather_rows(const Weight& table, const at::Tensor& ids,
                                double scale) const PRIMITIVE;
 // to[ids[i]] += scale * x[i], i ascending.

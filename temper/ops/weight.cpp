@@ -24,11 +24,6 @@ at::Tensor rows_of_panels(const at::Tensor& x, int64_t row, int64_t first, int64
   return x.defined() ? x.narrow(0, first * row, rows * row) : x;
 }
 
-bool is_ordered(const Weight& w) { return w.quantized && w.quantized->order.defined(); }
-at::Tensor in_code_order(const Weight& w, const at::Tensor& x) {
-  return is_ordered(w) ? x.index_select(1, w.quantized->order) : x;
-}
-
 std::shared_ptr<const QuantizedWeight> rows_of(const QuantizedWeight& w, int64_t first,
                                                int64_t count) {
   auto out = std::make_shared<QuantizedWeight>(w);
@@ -85,6 +80,11 @@ Weight Weight::part(int64_t first, int64_t count) const {
   out.values = values.narrow(0, first, count);
   if (panels.defined()) out.panels = panels.narrow(0, first * in(), panels.numel() - first * in());
   return out;
+}
+
+bool is_ordered(const Weight& w) { return w.quantized && w.quantized->order.defined(); }
+at::Tensor in_code_order(const Weight& w, const at::Tensor& x) {
+  return is_ordered(w) ? x.index_select(1, w.quantized->order) : x;
 }
 
 at::Tensor pack(const Weight& w) { return backend_of(w.tensor()).pack(w, false); }

@@ -62,6 +62,10 @@ struct Weight {
   Weight part(int64_t first, int64_t count) const;
 };
 
+// Whether inputs are multiplied in an order of their own; the inputs x [N, in] in that order.
+bool is_ordered(const Weight& w);
+at::Tensor in_code_order(const Weight& w, const at::Tensor& x);
+
 // The columns of Wᵀ, or of W, in blocks as products read them; undefined for float64 and quantized
 // formats, which are multiplied as they lie.
 at::Tensor pack(const Weight& w);

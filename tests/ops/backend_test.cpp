@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/ops/backends.h"
+#include "tests/ops/codes.h"
 
 namespace temper::ops::backends {
 
@@ -49,16 +50,6 @@ Tensors products_of(const Backend& backend, const Weight& w, int64_t rows, at::S
   return out;
 }
 
-std::vector<uint8_t> random_codes(WeightFormat code, int64_t count) {
-  kernels::Draws draws(21);
-  std::vector<uint8_t> codes;
-  for (int64_t i = 0; i < count; ++i)
-    codes.push_back(row_of(code).bits == 4
-                        ? static_cast<uint8_t>(draws.below(16))
-                        : static_cast<uint8_t>(static_cast<int8_t>(draws.between(-127, 127))));
-  return codes;
-}
-
 }  // namespace
 
 TEST_CASE("aten: a weight's products in every format") {
@@ -82,38 +73,37 @@ TEST_CASE("aten: a weight's products in every format") {
 }
 
 TEST_CASE("aten: quantized weights have native's values, and their products") {
-  for (const FormatRow& row : kWeightFormats)
-    for (const auto& [out, in] :
+  for (const WeightFormat format : quantized_formats())
+    for (const auto& [out, any] :
          {std::pair<int64_t, int64_t>{7, 33}, {64, 64}, {33, 96}, {5, 192}, {1, 1}}) {
-      if (!is_quantized(row.format)) continue;
-      const std::vector<uint8_t> codes = random_codes(row.format, out * in);
-      const std::vector<float> scales = kernels::Draws(22).floats(out * in + 1);
-      const auto weight = [&, out = out, in = in](const Backend& backend) {
-        return Weight(backend.from_codes(row.format, out, in, codes.data(), scales.data(),
-                                         at::Device(at::kCPU)));
-      };
-      Weight native = weight(native_backend()), aten = weight(aten_backend());
-      CHECK(at::equal(aten_backend().read(aten), native_backend().read(native)));
-      for (const Arithmetic arithmetic : kArithmetics)
-        for (const int64_t rows : {0, 1, 19}) {
-          native.arithmetic = aten.arithmetic = arithmetic;
-          const Tensors expected = products_of(native_backend(), native, rows, at::kFloat),
-                        found = products_of(aten_backend(), aten, rows, at::kFloat);
-          for (size_t i = 0; i < found.size(); ++i) check_close(found[i], expected[i], "product");
-        }
+      const int64_t in = allowed_width(format, any);
+      CAPTURE(row_of(format).name);
+      for (const bool offsets : {true, false}) {
+        const Codes codes = random_codes(format, out, in, 21, 32, offsets);
+        Weight native(native_backend().from_codes(codes, at::kCPU)),
+            aten(aten_backend().from_codes(codes, at::kCPU));
+        CHECK(at::equal(aten_backend().read(aten), native_backend().read(native)));
+        for (const Arithmetic arithmetic :
+             {Arithmetic::kExact, Arithmetic::kFast, Arithmetic::kAmx})
+          for (const int64_t rows : {0, 1, 19}) {
+            native.arithmetic = aten.arithmetic = arithmetic;
+            const Tensors expected = products_of(native_backend(), native, rows, at::kFloat),
+                          found = products_of(aten_backend(), aten, rows, at::kFloat);
+            for (size_t i = 0; i < found.size(); ++i) check_close(found[i], expected[i], "product");
+          }
+      }
     }
 }
 
 TEST_CASE("aten: a quantized matrix that is dequantized in several parts") {
-  const int64_t out = 4100, in = 4097;  // parts begin within a byte and within a block
-  const std::vector<uint8_t> codes = random_codes(WeightFormat::kNf4, out * in);
-  const std::vector<float> scales = kernels::Draws(22).floats(out * in / 32 + 1);
-  const at::Device host(at::kCPU);
-  for (const WeightFormat code : {WeightFormat::kNf4, WeightFormat::kMxFp4})
+  for (const WeightFormat format : {WeightFormat::kNf4, WeightFormat::kMxFp4, WeightFormat::kQ6K}) {
+    // Parts begin within a byte and within a block.
+    const int64_t out = 4100, in = allowed_width(format, 4097);
+    const Codes codes = random_codes(format, out, in, 21);
     compare("parts", [&](const Backend& backend) {
-      const Weight w(backend.from_codes(code, out, in, codes.data(), scales.data(), host));
-      return products_of(backend, w, 2, at::kFloat);
+      return products_of(backend, Weight(backend.from_codes(codes, at::kCPU)), 2, at::kFloat);
     });
+  }
 }
 
 TEST_CASE("aten: norms and gates with their gradients") {

@@ -9,6 +9,7 @@
 #include "temper/ops/layers/grouped_linear.h"
 #include "temper/ops/layers/routing.h"
 #include "tests/ops/backends.h"
+#include "tests/ops/codes.h"
 
 namespace temper::ops::backends {
 namespace {
@@ -17,17 +18,6 @@ struct Layer {
   std::vector<LinearOperand> operands;
   std::vector<int64_t> offsets;
 };
-
-// Any codes of four bits and scales.
-Weight weight_of_files(WeightFormat format, int64_t out, int64_t in, uint32_t seed) {
-  kernels::Draws draws(seed);
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  for (int64_t i = 0; i < out * in; ++i) codes.push_back(static_cast<uint8_t>(draws.below(16)));
-  for (int64_t i = 0; i < block_count(format, out, in); ++i)
-    scales.push_back(std::ldexp(1.0f, static_cast<int>(draws.between(-7, 0))));
-  return Weight(from_codes(format, out, in, codes.data(), scales.data()));
-}
 
 // Five experts of which one gets no row and one many.
 Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
@@ -38,7 +28,7 @@ Layer layer_of(WeightFormat format, bool bias, int64_t out, int64_t in) {
     w.format = format;
     if (format == WeightFormat::kBFloat16) w.values = values.to(at::kBFloat16);
     if (row_of(format).of_files)
-      w = weight_of_files(format, out, in, g);
+      w = Weight(from_codes(random_codes(format, out, in, g)));
     else if (is_quantized(format))
       w = Weight(quantize(values, format));
     layer.operands.push_back({w, bias ? random({out}, 200 + g, at::kFloat) : at::Tensor()});
@@ -55,15 +45,15 @@ TEST_CASE("a group's product is its layer's, to the bit, in every format") {
         const WeightFormat format = row.format;
         CAPTURE(row.name);
         CAPTURE(packed);
-        Layer layer = layer_of(format, packed, 112, 192);
-        const at::Tensor x = random({80, 192}, 1, at::kFloat),
+        Layer layer = layer_of(format, packed, 112, 256);
+        const at::Tensor x = random({80, 256}, 1, at::kFloat),
                          dy = random({80, 112}, 2, at::kFloat);
         for (LinearOperand& operand : layer.operands) {
           operand.weight.arithmetic = arithmetic;
           if (packed) operand.weight.panels = pack(operand.weight);
         }
         const Backend& native = native_backend();
-        at::Tensor y = at::empty({80, 112}), dx = random({80, 192}, 3, at::kFloat), y1 = y.clone(),
+        at::Tensor y = at::empty({80, 112}), dx = random({80, 256}, 3, at::kFloat), y1 = y.clone(),
                    dx1 = dx.clone();
         std::vector<at::Tensor> dw, dw1;
         const bool trains =
@@ -72,7 +62,7 @@ TEST_CASE("a group's product is its layer's, to the bit, in every format") {
           at::Tensor& to = one_by_one ? y1 : y;
           at::Tensor& dto = one_by_one ? dx1 : dx;
           std::vector<at::Tensor>& wto = one_by_one ? dw1 : dw;
-          for (size_t g = 0; g < 5; ++g) wto.push_back(at::zeros({112, 192}));
+          for (size_t g = 0; g < 5; ++g) wto.push_back(at::zeros({112, 256}));
           if (one_by_one) {
             native.Backend::grouped_multiply(x, layer.offsets, layer.operands, to);
             native.Backend::grouped_multiply_transposed(dy, layer.offsets, layer.operands, dto,

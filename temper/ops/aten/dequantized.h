@@ -11,5 +11,7 @@ namespace temper::ops::aten_impl {
 
 // Rows [first, first + count) of a matrix, float32, with columns in the order of the codes.
 at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count);
+// Rows by index [n].
+at::Tensor dequantized_rows(const QuantizedWeight& w, const at::Tensor& rows);
 
 }  // namespace temper::ops::aten_impl

@@ -13,6 +13,7 @@
 
 #include "temper/base/error.h"
 #include "temper/ops/aten/aten.h"
+#include "temper/ops/aten/common.h"
 #include "temper/ops/aten/dequantized.h"
 
 namespace temper::ops {
@@ -136,6 +137,38 @@ at::Tensor quantized_values(const QuantizedWeight& w, int64_t first, int64_t cou
   return x.narrow(0, first - begin, count);
 }
 
+// Values of the row-major matrix by index, one by one.
+at::Tensor values_at(const QuantizedWeight& w, const at::Tensor& index) {
+  const FormatRow& row = row_of(w.format);
+  const int64_t all = w.codes.numel() * 8 / row.bits;
+  int64_t plane = 0, from = 0;
+  at::Tensor codes;
+  for (const int64_t bits : plane_bits(row.bits)) {
+    const int64_t per = 8 / bits;
+    const at::Tensor shift = index.remainder(per).add_(1).mul_(-bits).add_(8).to(at::kByte);
+    const at::Tensor part = w.codes.index_select(0, index.floor_divide(per).add_(plane))
+                                .bitwise_right_shift(shift)
+                                .bitwise_and((1 << bits) - 1)
+                                .bitwise_left_shift(from);
+    codes = codes.defined() ? codes.bitwise_or(part) : part;
+    plane += bytes_of_plane(all, bits);
+    from += bits;
+  }
+  at::Tensor x = code_values(w.format, codes);
+  const auto number = [&](const at::Tensor& numbers, const at::Tensor& nested) {
+    const at::Tensor block = index.floor_divide(w.block);
+    if (!nested.defined()) return numbers.index_select(0, block).to(at::kFloat);
+    return numbers.index_select(0, index.floor_divide(row.super_block))
+        .to(at::kFloat)
+        .mul(nested.index_select(0, block));
+  };
+  const OffsetKind kind = w.offsets.defined() ? row.offset : OffsetKind::kNone;
+  if (kind == OffsetKind::kZero) x.sub_(number(w.offsets, w.nested_offsets));
+  x.mul_(number(w.scales, w.nested_scales));
+  if (kind == OffsetKind::kMinimum) x.sub_(number(w.offsets, w.nested_offsets));
+  return x;
+}
+
 at::Tensor on(const at::Tensor& x, at::Device device) {
   // The host's arrays are the caller's: a copy, on the host as well.
   return x.to(x.options().device(device), /*non_blocking=*/false, /*copy=*/true);
@@ -163,6 +196,22 @@ at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
         "the aten backend reads codes that it laid out itself");
   return quantized_values(w, (w.first_row + first) * w.width, count * w.width)
       .view({count, w.width});
+}
+
+at::Tensor dequantized_rows(const QuantizedWeight& w, const at::Tensor& rows) {
+  check(w.layout == QuantizedWeight::Layout::kRows,
+        "the aten backend reads codes that it laid out itself");
+  const int64_t n = rows.numel(), width = std::max<int64_t>(w.width, 1),
+                at_once = std::max<int64_t>(scratch_numbers(rows.device()) / width, 1);
+  at::Tensor out = at::empty({n, w.width}, rows.options().dtype(at::kFloat));
+  const at::Tensor columns = at::arange(w.width, rows.options());
+  for (int64_t first = 0; first < n; first += at_once) {
+    const int64_t count = std::min(at_once, n - first);
+    const at::Tensor begin = rows.narrow(0, first, count).add(w.first_row).mul_(w.width);
+    out.narrow(0, first, count)
+        .copy_(values_at(w, begin.unsqueeze(1).add(columns).view({-1})).view({count, w.width}));
+  }
+  return out;
 }
 
 }  // namespace aten_impl

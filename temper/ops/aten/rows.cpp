@@ -3,6 +3,7 @@
 
 #include "temper/ops/aten/aten.h"
 #include "temper/ops/aten/common.h"
+#include "temper/ops/aten/dequantized.h"
 
 namespace temper::ops {
 namespace aten_impl {
@@ -94,9 +95,14 @@ at::Tensor AtenBackend::add_scaled(const at::Tensor& a, const at::Tensor& b, dou
 at::Tensor AtenBackend::gather_rows(const Weight& table, const at::Tensor& ids,
                                     double scale) const {
   const aten_impl::BelowAutograd below;
-  Weight rows = table;
-  rows.values = table.values.index_select(0, ids);
-  const at::Tensor x = read(rows);
+  at::Tensor x;
+  if (table.quantized) {
+    x = in_input_order(*table.quantized, aten_impl::dequantized_rows(*table.quantized, ids));
+  } else {
+    Weight rows = table;
+    rows.values = table.values.index_select(0, ids);
+    x = read(rows);
+  }
   return scale == 1 ? x : x * scale;
 }
 

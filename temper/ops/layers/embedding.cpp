@@ -14,20 +14,20 @@ namespace {
 at::Tensor rows_of_table(const Weight& table, const at::Tensor& ids, double scale,
                          const at::Tensor& missing) {
   Recording call({table.values});
-  at::Tensor out = backend_of(table.values).gather_rows(table, ids, scale);
+  at::Tensor out = backend_of(table.tensor()).gather_rows(table, ids, scale);
   if (missing.defined()) out.index_fill_(0, missing, 0);
-  return call.output(out, [=, shape = table.values.sizes().vec()](const Gradients& d) -> Tensors {
-    const at::Tensor dout = missing.defined() ? d[0].index_fill(0, missing, 0) : d[0];
-    at::Tensor dtable = at::zeros(shape, dout.options());
-    backend_of(dout).scatter_rows(dout, ids, scale, dtable);
-    return {dtable};
-  });
+  return call.output(
+      out, [=, shape = std::vector{table.out(), table.in()}](const Gradients& d) -> Tensors {
+        const at::Tensor dout = missing.defined() ? d[0].index_fill(0, missing, 0) : d[0];
+        at::Tensor dtable = at::zeros(shape, dout.options());
+        backend_of(dout).scatter_rows(dout, ids, scale, dtable);
+        return {dtable};
+      });
 }
 
 }  // namespace
 
 at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale) {
-  check(!table.quantized, "an embedding's table is not quantized");
   std::vector<int64_t> rows = ids, missing;
   for (size_t i = 0; i < ids.size(); ++i) {
     check<DataError>(ids[i] == kNoRow || (ids[i] >= 0 && ids[i] < table.out()), "token id ", ids[i],
@@ -36,8 +36,8 @@ at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, doubl
     rows[i] = 0;
     missing.push_back(static_cast<int64_t>(i));
   }
-  return rows_of_table(table, indices(rows, table.values), scale,
-                       missing.empty() ? at::Tensor() : indices(missing, table.values));
+  return rows_of_table(table, indices(rows, table.tensor()), scale,
+                       missing.empty() ? at::Tensor() : indices(missing, table.tensor()));
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "temper/base/error.h"
@@ -79,13 +80,54 @@ at::Tensor input_gradient(const GroupedInput& in, const at::Tensor& dh) {
   return {};
 }
 
+bool any_ordered(const std::vector<LinearOperand>& layer) {
+  return std::any_of(layer.begin(), layer.end(),
+                     [](const LinearOperand& o) { return is_ordered(o.weight); });
+}
+
+// Inputs of a layer's groups, in the order in which each weight multiplies them.
+at::Tensor in_code_orders(const std::vector<LinearOperand>& layer,
+                          const std::vector<int64_t>& offsets, const at::Tensor& x) {
+  if (!any_ordered(layer)) return x;
+  at::Tensor out = at::empty_like(x);
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    out.narrow(0, offsets[g], rows)
+        .copy_(in_code_order(layer[g].weight, x.narrow(0, offsets[g], rows)));
+  }
+  return out;
+}
+// The reverse: to = x.
+void from_code_orders(const std::vector<LinearOperand>& layer, const std::vector<int64_t>& offsets,
+                      const at::Tensor& x, at::Tensor& to) {
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    const at::Tensor part = x.narrow(0, offsets[g], rows);
+    at::Tensor of = to.narrow(0, offsets[g], rows);
+    if (is_ordered(layer[g].weight))
+      of.index_copy_(1, layer[g].weight.quantized->order, part);
+    else
+      of.copy_(part);
+  }
+}
+
+void grouped_transposed(const at::Tensor& dy, const std::vector<int64_t>& offsets,
+                        const std::vector<LinearOperand>& layer, at::Tensor& dh, bool accumulate) {
+  const Backend& backend = backend_of(dy);
+  if (!any_ordered(layer))
+    return backend.grouped_multiply_transposed(dy, offsets, layer, dh, accumulate);
+  at::Tensor ordered = accumulate ? in_code_orders(layer, offsets, dh) : at::empty_like(dh);
+  backend.grouped_multiply_transposed(dy, offsets, layer, ordered, accumulate);
+  from_code_orders(layer, offsets, ordered, dh);
+}
+
 Tensors grouped_products(const GroupedInput& input, const std::vector<int64_t>& offsets,
                          const Layers& layers) {
   const at::Tensor h = grouped_values(input);
   Tensors outputs;
   for (const std::vector<LinearOperand>& layer : layers) {
     at::Tensor y = at::empty({h.size(0), layer.at(0).weight.out()}, h.options());
-    backend_of(h).grouped_multiply(h, offsets, layer, y);
+    backend_of(h).grouped_multiply(in_code_orders(layer, offsets, h), offsets, layer, y);
     outputs.push_back(y);
   }
   return outputs;
@@ -123,7 +165,7 @@ Tensors grouped_gradients(const GroupedInput& in, const std::vector<int64_t>& of
     if (d.wanted(0)) {
       const bool begins = !dh.defined();
       if (begins) dh = at::empty({dy.size(0), layers[i][0].weight.in()}, dy.options());
-      backend_of(in.x).grouped_multiply_transposed(dy, offsets, layers[i], dh, !begins);
+      grouped_transposed(dy, offsets, layers[i], dh, !begins);
     }
     add_weight_gradients(in, offsets, layers[i], 1 + 2 * groups * i, dy, d, h, grads);
   }

@@ -173,7 +173,7 @@ Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor
   const DivergenceSpec& spec = what.spec;
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
             hidden.size(1) == weight.in(),
-        "divergence: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
+        "divergence: hidden ", hidden.sizes(), ", weight ", weight.out(), " by ", weight.in(), ", ",
         target.size(), " targets");
   check(spec.temperature > 0, "divergence: temperature must be above 0");
   check(spec.kind != DivergenceKind::kJsd || (spec.jsd_beta > 0 && spec.jsd_beta < 1),
@@ -202,9 +202,9 @@ Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, cons
                       const TeacherHead& teacher, const std::vector<int64_t>& target) {
   check(teacher.weight.out() == weight.out() && teacher.hidden.size(0) == hidden.size(0) &&
             teacher.hidden.size(1) == teacher.weight.in(),
-        "divergence: teacher's hidden ", teacher.hidden.sizes(), ", weight ",
-        teacher.weight.values.sizes(), ", student's hidden ", hidden.sizes(), ", weight ",
-        weight.values.sizes());
+        "divergence: teacher's hidden ", teacher.hidden.sizes(), ", weight ", teacher.weight.out(),
+        " by ", teacher.weight.in(), ", student's hidden ", hidden.sizes(), ", weight ",
+        weight.out(), " by ", weight.in());
   What what{
       spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, {}, {}, {}};
   if (spec.top_k > 0 && spec.top_k < weight.out())

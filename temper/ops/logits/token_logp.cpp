@@ -252,7 +252,7 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
                 of_row = rows > 0 ? count / rows : 1;
   check(hidden.dim() == 2 && rows * of_row == count && (of_row > 0 || rows == 0) &&
             hidden.size(1) == weight.in(),
-        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
+        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.out(), " by ", weight.in(), ", ",
         target.size(), " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
   check_adapters(spec, hidden, weight, adapters);

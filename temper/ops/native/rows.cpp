@@ -36,6 +36,20 @@ void gather_bfloat16(const Weight& table, const int64_t* id, double by, at::Tens
   }
 }
 
+// Rows of a quantized table, columns in the order of its codes.
+void gather_quantized(const kernels::QuantizedMatrix& table, const int64_t* id, double by,
+                      at::Tensor& out) {
+  const int64_t n = out.size(0), width = out.size(1);
+  const float scale = static_cast<float>(by);
+  float* to = out.mutable_data_ptr<float>();
+#pragma omp parallel for schedule(static) if (n * width > kParallel / 8)
+  for (int64_t r = 0; r < n; ++r) {
+    float* row = to + r * width;
+    kernels::dequantize_row(table, id[r], row);
+    for (int64_t j = 0; j < width; ++j) row[j] = scale * row[j];
+  }
+}
+
 // Eight partial sums, added in order.
 template <class T>
 T norm_of(const T* x, int64_t width) {
@@ -172,6 +186,10 @@ at::Tensor NativeBackend::gather_rows(const Weight& table, const at::Tensor& ids
   const int64_t n = ids.numel(), width = table.in();
   if (table.format != WeightFormat::kFloat32) {
     at::Tensor out = at::empty({n, width}, at::kFloat);
+    if (table.quantized) {
+      gather_quantized(matrix_of(*table.quantized), values<int64_t>(ids), scale, out);
+      return in_input_order(*table.quantized, out);
+    }
     gather_bfloat16(table, values<int64_t>(ids), scale, out);
     return out;
   }

@@ -1,6 +1,5 @@
-// The values of codes (temper/ops/native/kernels/quantized.h), and products of few rows with them,
-// once per SIMD target. No include guard in the usual form: foreach_target.h includes it once for
-// each target.
+// Products of few rows with codes (temper/ops/native/kernels/quantized.h), once per SIMD target. No
+// include guard in the usual form: foreach_target.h includes it once for each target.
 #if defined(TEMPER_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TEMPER_CODES_INL_H
 #undef TEMPER_CODES_INL_H
@@ -13,159 +12,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "temper/ops/native/kernels/code_values-inl.h"
 #include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/native/kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
-constexpr int kHalfPanel = kPanel / 2;
-
-template <int kBits>
-// bytes of one index in a panel
-constexpr int kIndexBytes = kPanel * kBits / 8;
-
-#if TEMPER_HAS_FMA
-constexpr int kPanelVectors = kPanel / kLanes;
-
-// The values of codes, unscaled. Made once for a loop over codes; constructors are written out, as
-// those that the compiler generates are not compiled for the target.
-//     at: values of one index of a panel's rows: use(v, value of rows v * kLanes ...);
-//     four<part>: values of four indices that stand together (in_fours), of one of kParts equal
-//     parts of the rows: use(i, values[kPartVectors]).
-template <int kBits>
-struct CodeValues;
-
-template <>
-struct CodeValues<8> {
-  static constexpr int kParts = 1, kPartVectors = kPanelVectors;
-  explicit CodeValues(WeightFormat) {}
-  template <class Use>
-  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
-#pragma GCC unroll 16
-    for (int v = 0; v < kPanelVectors; ++v) use(v, value(d, codes + v * kLanes));
-  }
-  template <int kPart, class Use>
-  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      hn::Vec<D> values[kPanelVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kPanelVectors; ++v) values[v] = value(d, codes + i * kPanel + v * kLanes);
-      use(i, values);
-    }
-  }
-
- private:
-  static HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) {
-    const hn::Rebind<int32_t, D> wide;
-    const hn::Rebind<int8_t, D> narrow;
-    return hn::ConvertTo(
-        d, hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const int8_t*>(codes))));
-  }
-};
-
-template <>
-struct CodeValues<4> {
-  static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
-  using Wide = hn::Rebind<uint32_t, D>;
-  const float* table;       // the 16 values
-  hn::Vec<D> lower, upper;  // the same in one vector or in two
-#if HWY_TARGET == HWY_AVX2
-  using Bytes = hn::Repartition<uint8_t, D>;
-  hn::Vec<Bytes> byte[4];  // byte j of each of the 16 values, in both blocks of 16 lanes
-#endif
-  explicit CodeValues(WeightFormat format)
-      : table(row_of(format).values),
-        lower(hn::LoadU(D(), table)),
-        upper(hn::LoadU(D(), table + (kLanes == 8 ? 8 : 0))) {
-#if HWY_TARGET == HWY_AVX2
-    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), four_bit_bytes(format) + 16 * j);
-#endif
-  }
-
-  template <class Use>
-  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
-#pragma GCC unroll 16
-    for (int v = 0; v < kPartVectors; ++v) {
-      use(v, value<0>(d, codes + v * kLanes));
-      use(v + kPartVectors, value<1>(d, codes + v * kLanes));
-    }
-  }
-#if HWY_TARGET == HWY_AVX2
-  // Byte j of 32 values is looked up at once; what belongs together is then interleaved.
-  template <int kPart, class Use>
-  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
-    const Bytes bytes;
-    const hn::Repartition<uint16_t, D> pairs;
-    auto index = hn::LoadU(bytes, codes);
-    if (kPart == 1) index = hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(pairs, index)));
-    index = hn::And(index, hn::Set(bytes, 15));
-    const auto b0 = hn::TableLookupBytes(byte[0], index), b1 = hn::TableLookupBytes(byte[1], index),
-               b2 = hn::TableLookupBytes(byte[2], index), b3 = hn::TableLookupBytes(byte[3], index);
-    const auto low_01 = hn::BitCast(pairs, hn::InterleaveLower(bytes, b0, b1)),
-               low_23 = hn::BitCast(pairs, hn::InterleaveLower(bytes, b2, b3)),
-               high_01 = hn::BitCast(pairs, hn::InterleaveUpper(bytes, b0, b1)),
-               high_23 = hn::BitCast(pairs, hn::InterleaveUpper(bytes, b2, b3));
-    const hn::Vec<D> values[4] = {hn::BitCast(d, hn::InterleaveLower(pairs, low_01, low_23)),
-                                  hn::BitCast(d, hn::InterleaveUpper(pairs, low_01, low_23)),
-                                  hn::BitCast(d, hn::InterleaveLower(pairs, high_01, high_23)),
-                                  hn::BitCast(d, hn::InterleaveUpper(pairs, high_01, high_23))};
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) use(i, values + i);
-  }
-#else
-  template <int kPart, class Use>
-  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
-    constexpr bool kSide = kPanel == 16;  // four_bits_place
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      hn::Vec<D> values[kPartVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kPartVectors; ++v)
-        values[v] =
-            value<kPart>(d, codes + i * (kSide ? 4 : kHalfPanel) + v * (kSide ? 16 : kLanes));
-      use(i, values);
-    }
-  }
-#endif
-
- private:
-  template <int kPart>
-  HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) const {
-    const Wide wide;
-    const hn::Rebind<uint8_t, D> narrow;
-    const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, codes));
-    const auto index = kPart == 1 ? hn::ShiftRight<4>(both) : hn::And(both, hn::Set(wide, 15));
-    if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(lower, hn::IndicesFromVec(d, index));
-    } else if constexpr (kLanes == 8) {
-      const auto in_half = hn::IndicesFromVec(d, hn::And(index, hn::Set(wide, 7)));
-      const auto bit_three = hn::BitCast(d, hn::ShiftLeft<28>(index));  // as the sign
-      return hn::IfNegativeThenElse(bit_three, hn::TableLookupLanes(upper, in_half),
-                                    hn::TableLookupLanes(lower, in_half));
-    } else {
-      alignas(64) uint32_t each[kLanes];
-      alignas(64) float found[kLanes];
-      hn::Store(index, wide, each);
-      for (int i = 0; i < kLanes; ++i) found[i] = table[each[i]];
-      return hn::Load(d, found);
-    }
-  }
-};
-#endif
-
 constexpr int kCodeRows = 4;  // rows of which products are made in registers
 #if TEMPER_HAS_FMA
 // kRows rows by the codes of kPanels panels from `panel` on: a value is made in a register, scaled
 // and multiplied there by all rows. Of matrices of which in_fours() holds.
-template <int kBits, int kRows, int kPanels>
+template <class Form, int kRows, int kPanels>
 HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const float* a, int64_t a_row,
                              float* c, int64_t c_row, bool from_c) {
+  using Values = CodeValues<Form::kKind, Form::kBits>;
   const D d;
-  const CodeValues<kBits> code_values(w.format);
-  constexpr int kVectors = CodeValues<kBits>::kPartVectors;
-  const int64_t stride = w.width * kIndexBytes<kBits>, groups = w.width / w.group;
+  const Values code_values(w.format);
+  constexpr int kVectors = Values::kPartVectors;
+  constexpr bool kHasOffsets = Form::kOffset != ops::OffsetKind::kNone;
+  const int64_t stride = w.width * Form::kIndexBytes, groups = w.width / w.group;
   hn::Vec<D> sum[kPanels][kRows][kPanelVectors];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p)
@@ -175,17 +41,26 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
       for (int v = 0; v < kPanelVectors; ++v)
         sum[p][i][v] = from_c ? hn::LoadU(d, c + i * c_row + p * kPanel + v * kLanes) : hn::Zero(d);
   const uint8_t* codes = w.codes + panel * stride;
+  PanelNumbers all_scales[2] = {{w, w.scales, panel}, {w, w.scales, panel + kPanels - 1}},
+               all_offsets[2] = {{w, w.offsets, panel}, {w, w.offsets, panel + kPanels - 1}};
   for (int64_t g = 0; g < groups; ++g) {
-    const float* scales = w.scales.exact + (panel * groups + g) * kPanel;
-    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * kIndexBytes<kBits>) {
+    const float *scales[kPanels], *offsets[kPanels];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      scales[p] = all_scales[p].of(g);
+      offsets[p] = kHasOffsets ? all_offsets[p].of(g) : nullptr;
+    }
+    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * Form::kIndexBytes) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        const float* scale = scales + p * groups * kPanel;
+        const float *scale = scales[p], *offset = offsets[p];
         const auto multiply_add = [&](int first, int j, const hn::Vec<D>* values) HWY_ATTR {
           hn::Vec<D> scaled[kVectors];
 #pragma GCC unroll 4
           for (int v = 0; v < kVectors; ++v)
-            scaled[v] = hn::Mul(values[v], hn::LoadU(d, scale + (first + v) * kLanes));
+            scaled[v] =
+                weights<Form::kOffset>(d, values[v], hn::LoadU(d, scale + (first + v) * kLanes),
+                                       offset + (kHasOffsets ? (first + v) * kLanes : 0));
 #pragma GCC unroll 4
           for (int i = 0; i < kRows; ++i) {
             const auto left = hn::Set(d, a[i * a_row + k + j]);
@@ -214,27 +89,123 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
 }
 
 // c[rows, columns] = a Wᵀ of columns from panel `panel` on.
-template <int kBits, int kRows = kCodeRows>
+template <class Form, int kRows>
 void code_rows(int rows, const QuantizedMatrix& w, int64_t panel, int64_t columns, const float* a,
                int64_t a_row, float* c, int64_t ldc, bool accumulate) {
   if constexpr (kRows > 1)
     if (rows < kRows)
-      return code_rows<kBits, kRows - 1>(rows, w, panel, columns, a, a_row, c, ldc, accumulate);
-  constexpr int kAtOnce = kRows == 1 || kBits == 4 ? 2 : 1;
+      return code_rows<Form, kRows - 1>(rows, w, panel, columns, a, a_row, c, ldc, accumulate);
+  constexpr int kAtOnce = kRows == 1 || Form::kBits == 4 ? 2 : 1;
   int64_t j = 0;
   for (; j + kAtOnce * kPanel <= columns; j += kAtOnce * kPanel)
-    codes_tile<kBits, kRows, kAtOnce>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
+    codes_tile<Form, kRows, kAtOnce>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
   for (; j + kPanel <= columns; j += kPanel)
-    codes_tile<kBits, kRows, 1>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
+    codes_tile<Form, kRows, 1>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
   if (j == columns) return;
   alignas(64) float aside[kRows * kPanel] = {};  // the last panel is padded
   const size_t bytes = static_cast<size_t>(columns - j) * sizeof(float);
   for (int i = 0; i < kRows && accumulate; ++i)
     std::memcpy(aside + i * kPanel, c + i * ldc + j, bytes);
-  codes_tile<kBits, kRows, 1>(w, panel + j / kPanel, a, a_row, aside, kPanel, accumulate);
+  codes_tile<Form, kRows, 1>(w, panel + j / kPanel, a, a_row, aside, kPanel, accumulate);
   for (int i = 0; i < kRows; ++i) std::memcpy(c + i * ldc + j, aside + i * kPanel, bytes);
 }
 #endif
+
+// to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth. i0 is a multiple of four, and
+// so is the depth unless it ends with the width.
+template <class Form>
+HWY_NOINLINE void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth,
+                               float* to) {
+#if TEMPER_HAS_FMA
+  using Values = CodeValues<Form::kKind, Form::kBits>;
+  constexpr int kBytes = Form::kIndexBytes, kPart = Values::kPartVectors;
+  constexpr bool kHasOffsets = Form::kOffset != ops::OffsetKind::kNone;
+  const uint8_t* codes = w.codes + (panel * w.width + i0) * kBytes;
+  const D d;
+  const Values values(w.format);
+  PanelNumbers all_scales(w, w.scales, panel), all_offsets(w, w.offsets, panel);
+  for (int64_t i = 0; i < depth;) {
+    const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
+    const float *scales = all_scales.of(group),
+                *offsets = kHasOffsets ? all_offsets.of(group) : nullptr;
+    hn::Vec<D> scale[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
+    const auto store = [&](int64_t at, int v, hn::Vec<D> x) HWY_ATTR {
+      const float* offset = offsets + (kHasOffsets ? v * kLanes : 0);
+      hn::StoreU(weights<Form::kOffset>(d, x, scale[v], offset), d, to + at * kPanel + v * kLanes);
+    };
+    for (; in_fours(w.group) && i < end; i += 4, codes += 4 * kBytes) {
+      values.template four<0>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+        for (int v = 0; v < kPart; ++v) store(i + j, v, x[v]);
+      });
+      if constexpr (kPart < kPanelVectors)
+        values.template four<1>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+          for (int v = 0; v < kPart; ++v) store(i + j, v + kPart, x[v]);
+        });
+    }
+    if constexpr (Form::kKind != ops::CodeKind::kLinear)
+      for (; i < end; ++i, codes += kBytes)
+        values.at(d, codes, [&](int v, hn::Vec<D> value) HWY_ATTR { store(i, v, value); });
+  }
+#else
+  for (int64_t i = 0; i < depth; ++i)
+    for (int64_t r = 0; r < kPanel; ++r)
+      to[i * kPanel + r] = value_at(w, panel * kPanel + r, i0 + i);
+#endif
+}
+
+// The kernels of a form of codes.
+struct CodeKernels {
+  void (*unpack)(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth, float* to);
+  void (*rows)(int rows, const QuantizedMatrix& w, int64_t panel, int64_t columns, const float* a,
+               int64_t a_row, float* c, int64_t ldc, bool accumulate);
+  int most_rows;  // that `rows` takes; 0: there is no such kernel
+};
+template <ops::CodeKind kKind, int kBits, ops::OffsetKind kOffset = ops::OffsetKind::kNone,
+          int kMostRows = 1>
+CodeKernels kernels_of_form() {
+  using Form = CodeForm<kKind, kBits, kOffset>;
+#if TEMPER_HAS_FMA
+  return {&unpack_panel<Form>, &code_rows<Form, kMostRows>, kMostRows};
+#else
+  return {&unpack_panel<Form>, nullptr, 0};
+#endif
+}
+
+inline CodeKernels kernels_of_table(ops::OffsetKind offset) {
+  using enum ops::CodeKind;
+  using enum ops::OffsetKind;
+  if (offset == kZero) return kernels_of_form<kTable, 4, kZero>();
+  if (offset == kMinimum) return kernels_of_form<kTable, 4, kMinimum>();
+  return kernels_of_form<kTable, 4, kNone, kCodeRows>();
+}
+inline CodeKernels kernels_of_linear(int bits, ops::OffsetKind offset) {
+  using enum ops::CodeKind;
+  using enum ops::OffsetKind;
+  if (bits == 2) return kernels_of_form<kLinear, 2, kMinimum>();
+  if (bits == 3) return kernels_of_form<kLinear, 3>();
+  if (bits == 6) return kernels_of_form<kLinear, 6>();
+  return offset == kMinimum ? kernels_of_form<kLinear, 5, kMinimum>()
+                            : kernels_of_form<kLinear, 5>();
+}
+inline CodeKernels kernels_of(const QuantizedMatrix& w) {
+  using enum ops::CodeKind;
+  using enum ops::OffsetKind;
+  const ops::FormatRow& row = row_of(w.format);
+  const ops::OffsetKind offset = w.offsets.exact || w.offsets.half ? row.offset : kNone;
+  switch (row.kind) {
+    case kTable:
+      return kernels_of_table(offset);
+    case kLinear:
+      return kernels_of_linear(row.bits, offset);
+    case kE4m3:
+      return kernels_of_form<kE4m3, 8>();
+    case kInt8:
+      break;
+  }
+  return offset == kZero ? kernels_of_form<kInt8, 8, kZero>()
+                         : kernels_of_form<kInt8, 8, kNone, kCodeRows>();
+}
 
 }  // namespace temper::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -133,35 +133,18 @@ void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
 
 float* unpacked_scratch() { return thread_scratch<2, kUnpackedFloats>(); }
 
-// Calls body(bits): 4 and 8 for codes that have kernels of their own, else 0.
-template <class Body>
-void by_coding(const QuantizedMatrix& w, Body body) {
-  const ops::FormatRow& row = row_of(w.format);
-  const bool plain = w.scales.exact && !w.scales.parts && !w.offsets.exact && !w.offsets.half;
-  if (plain && row.kind == ops::CodeKind::kTable)
-    body(std::integral_constant<int, 4>());
-  else if (plain && row.kind == ops::CodeKind::kInt8)
-    body(std::integral_constant<int, 8>());
-  else
-    body(std::integral_constant<int, 0>());
-}
-
-template <int kBits>
-void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed, float* c,
-               int64_t ldc, const GemmOptions& options) {
+void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
+                   float* c, int64_t ldc, const GemmOptions& options) {
   const int64_t n = transposed ? w.width : w.rows, k = transposed ? w.rows : w.width;
-  const auto columns = [&](int64_t j) { return ColumnCodes<kBits>{w, j, unpacked_scratch()}; };
-  const auto rows = [&](int64_t j) { return RowCodes<kBits>{w, j / kPanel, unpacked_scratch()}; };
+  const CodeKernels kernels = kernels_of(w);
+  const auto columns = [&](int64_t j) { return ColumnCodes{w, kernels, j, unpacked_scratch()}; };
+  const auto rows = [&](int64_t j) { return RowCodes{w, kernels, j / kPanel, unpacked_scratch()}; };
   const auto multiply_codes = [&](const auto& codes) {
     if (options.rounding == Rounding::kNone) return GemmAs(m, n, k, a, codes, c, ldc, options);
     const auto rounded = [&](int64_t j) { return RoundedCodes<decltype(codes(j))>{codes(j)}; };
     GemmAs(m, n, k, a, rounded, c, ldc, options);
   };
   transposed ? multiply_codes(columns) : multiply_codes(rows);
-}
-void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
-                   float* c, int64_t ldc, const GemmOptions& options) {
-  by_coding(w, [&](auto bits) { GemmCodes<bits>(m, a, w, transposed, c, ldc, options); });
 }
 
 bool IsQuicker(DotTile by_dot) {
@@ -193,23 +176,20 @@ bool IsQuicker(DotTile by_dot) {
   return dot <= plain;
 }
 
-template <int kBits>
-void DequantizeCodes(const QuantizedMatrix& w, float* values) {
+void Dequantize(const QuantizedMatrix& w, float* values) {
   const int64_t panels = (w.rows + kPanel - 1) / kPanel;
+  const CodeKernels kernels = kernels_of(w);
 #pragma omp parallel for schedule(static) if (w.rows * w.width > 32768)
   for (int64_t p = 0; p < panels; ++p) {
     float* part = unpacked_scratch();
     for (int64_t i0 = 0; i0 < w.width; i0 += kBlockK) {
       const int64_t depth = std::min(kBlockK, w.width - i0);
-      unpack_panel<kBits>(w, p, i0, depth, part);
+      kernels.unpack(w, p, i0, depth, part);
       for (int64_t r = p * kPanel; r < std::min<int64_t>((p + 1) * kPanel, w.rows); ++r)
         for (int64_t i = 0; i < depth; ++i)
           values[r * w.width + i0 + i] = part[i * kPanel + r - p * kPanel];
     }
   }
-}
-void Dequantize(const QuantizedMatrix& w, float* values) {
-  by_coding(w, [&](auto bits) { DequantizeCodes<bits>(w, values); });
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

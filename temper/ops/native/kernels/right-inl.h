@@ -55,102 +55,35 @@ inline void transpose_four(const float* from, int64_t stride, float* to,
 #endif
 }
 
-// to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth. i0 is a multiple of four, and
-// so is the depth unless it ends with the width.
-template <int kBits>
-void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth, float* to) {
-  constexpr int kBytes = kIndexBytes<kBits>;
-  const uint8_t* codes = w.codes + panel * w.width * kBytes;
-#if TEMPER_HAS_FMA
-  codes += i0 * kBytes;
-  const D d;
-  const CodeValues<kBits> values(w.format);
-  constexpr int kPart = CodeValues<kBits>::kPartVectors;
-#endif
-  for (int64_t i = 0; i < depth;) {
-    const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
-    const float* scales = w.scales.exact + (panel * (w.width / w.group) + group) * kPanel;
-#if TEMPER_HAS_FMA
-    hn::Vec<D> scale[kPanelVectors];
-    for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
-    for (; in_fours(w.group) && i < end; i += 4, codes += 4 * kBytes) {
-      values.template four<0>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
-        for (int v = 0; v < kPart; ++v)
-          hn::StoreU(hn::Mul(x[v], scale[v]), d, to + (i + j) * kPanel + v * kLanes);
-      });
-      if constexpr (kPart < kPanelVectors)
-        values.template four<1>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
-          for (int v = 0; v < kPart; ++v)
-            hn::StoreU(hn::Mul(x[v], scale[v + kPart]), d,
-                       to + (i + j) * kPanel + (v + kPart) * kLanes);
-        });
-    }
-    for (; i < end; ++i, codes += kBytes)
-      values.at(d, codes, [&](int v, hn::Vec<D> value) HWY_ATTR {
-        hn::StoreU(hn::Mul(value, scale[v]), d, to + i * kPanel + v * kLanes);
-      });
-#else
-    for (; i < end; ++i) {
-      for (int r = 0; r < kPanel; ++r) {
-        const int64_t of = i0 + i;
-        float value;
-        if constexpr (kBits == 4) {
-          const uint8_t both = codes[four_bits_place(kPanel, w.group, of, r % kHalfPanel)];
-          value = row_of(w.format).values[r < kHalfPanel ? both & 15 : both >> 4];
-        } else {
-          value = static_cast<float>(static_cast<int8_t>(codes[of * kPanel + r]));
-        }
-        to[i * kPanel + r] = value * scales[r];
-      }
-    }
-#endif
-  }
-}
-
-// The same value by value.
-template <>
-inline void unpack_panel<0>(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth,
-                            float* to) {
-  for (int64_t i = 0; i < depth; ++i)
-    for (int64_t r = 0; r < kPanel; ++r)
-      to[i * kPanel + r] = value_at(w, panel * kPanel + r, i0 + i);
-}
-
 // Wᵀ: k runs along W's width, columns are its rows.
-template <int kBits>
 struct RowCodes {
   static constexpr bool kUnpacks = true;
   const QuantizedMatrix& w;
+  const CodeKernels& kernels;
   int64_t first_panel;
   float* scratch;
 
   RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
     for (int64_t p = 0; p * kPanel < width; ++p)
-      unpack_panel<kBits>(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
+      kernels.unpack(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
     return {scratch, depth * kPanel};
   }
 
   // The whole product of few rows, without unpacking; false where that is not for them.
-  bool multiply_few([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t columns,
-                    [[maybe_unused]] MatrixView<float> a, [[maybe_unused]] float* c,
-                    [[maybe_unused]] int64_t ldc, [[maybe_unused]] bool accumulate) const {
-#if TEMPER_HAS_FMA
-    if constexpr (kBits > 0) {
-      if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
-      code_rows<kBits>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c,
-                       ldc, accumulate);
-      return true;
-    }
-#endif
-    return false;
+  bool multiply_few(int64_t rows, int64_t columns, MatrixView<float> a, float* c, int64_t ldc,
+                    bool accumulate) const {
+    if (rows > kernels.most_rows || a.col_stride != 1 || !in_fours(w.group)) return false;
+    kernels.rows(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
+                 accumulate);
+    return true;
   }
 };
 
 // W: k runs along its rows (k0 is a multiple of kPanel), columns are indices along its width.
-template <int kBits>
 struct ColumnCodes {
   static constexpr bool kUnpacks = true;
   const QuantizedMatrix& w;
+  const CodeKernels& kernels;
   int64_t first;
   float* scratch;
 
@@ -165,7 +98,7 @@ struct ColumnCodes {
       float* panel = scratch + p * depth * kPanel;
       if (indices < kPanel) std::fill(panel, panel + depth * kPanel, 0.0f);
       for (int64_t r0 = 0; r0 < depth; r0 += kPanel) {
-        unpack_panel<kBits>(w, (k0 + r0) / kPanel, i0, indices, square);
+        kernels.unpack(w, (k0 + r0) / kPanel, i0, indices, square);
         const int64_t rows = std::min<int64_t>(kPanel, depth - r0);
         turn(square, rows, indices, panel + r0 * kPanel);
       }

@@ -1,0 +1,305 @@
+// The values of codes (temper/ops/native/kernels/quantized.h) and the numbers of their groups, once
+// per SIMD target. No include guard in the usual form: foreach_target.h includes it once for each
+// target.
+#if defined(TEMPER_CODE_VALUES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_CODE_VALUES_INL_H
+#undef TEMPER_CODE_VALUES_INL_H
+#else
+#define TEMPER_CODE_VALUES_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "temper/ops/native/kernels/quantized.h"
+#include "temper/ops/native/kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+constexpr int kHalfPanel = kPanel / 2;
+
+// How a format's codes become weights.
+template <ops::CodeKind kKindOf, int kBitsOf, ops::OffsetKind kOffsetOf>
+struct CodeForm {
+  static constexpr ops::CodeKind kKind = kKindOf;
+  static constexpr int kBits = kBitsOf;
+  static constexpr ops::OffsetKind kOffset = kOffsetOf;
+  static constexpr int kIndexBytes = kPanel * kBits / 8;  // of one index in a panel
+};
+
+#if TEMPER_HAS_FMA
+constexpr int kPanelVectors = kPanel / kLanes;
+
+// The values of codes, unscaled. Made once for a loop over codes; constructors are written out, as
+// those that the compiler generates are not compiled for the target.
+//     at: values of one index of a panel's rows: use(v, value of rows v * kLanes ...); not of
+//         kLinear, whose codes are read by fours;
+//     four<part>: values of four indices that stand together (in_fours), of one of kParts equal
+//     parts of the rows: use(i, values[kPartVectors]).
+template <ops::CodeKind kKind, int kBits>
+struct CodeValues;
+
+template <>
+struct CodeValues<ops::CodeKind::kInt8, 8> {
+  static constexpr int kParts = 1, kPartVectors = kPanelVectors;
+  explicit CodeValues(WeightFormat) {}
+  template <class Use>
+  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
+#pragma GCC unroll 16
+    for (int v = 0; v < kPanelVectors; ++v) use(v, value(d, codes + v * kLanes));
+  }
+  template <int kPart, class Use>
+  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      hn::Vec<D> values[kPanelVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kPanelVectors; ++v) values[v] = value(d, codes + i * kPanel + v * kLanes);
+      use(i, values);
+    }
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) {
+    const hn::Rebind<int32_t, D> wide;
+    const hn::Rebind<int8_t, D> narrow;
+    return hn::ConvertTo(
+        d, hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const int8_t*>(codes))));
+  }
+};
+
+// Bytes that are floats: as a float16's bits, whose exponent's bias is 8 more.
+template <>
+struct CodeValues<ops::CodeKind::kE4m3, 8> {
+  static constexpr int kParts = 1, kPartVectors = kPanelVectors;
+  explicit CodeValues(WeightFormat) {}
+  template <class Use>
+  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
+#pragma GCC unroll 16
+    for (int v = 0; v < kPanelVectors; ++v) use(v, value(d, codes + v * kLanes));
+  }
+  template <int kPart, class Use>
+  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      hn::Vec<D> values[kPanelVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kPanelVectors; ++v) values[v] = value(d, codes + i * kPanel + v * kLanes);
+      use(i, values);
+    }
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) {
+    const hn::Rebind<uint16_t, D> halves;
+    const hn::Rebind<uint8_t, D> bytes;
+    const hn::Rebind<hwy::float16_t, D> floats;
+    const auto x = hn::PromoteTo(halves, hn::LoadU(bytes, codes));
+    const auto bits = hn::Or(hn::ShiftLeft<8>(hn::And(x, hn::Set(halves, 0x80))),
+                             hn::ShiftLeft<7>(hn::And(x, hn::Set(halves, 0x7f))));
+    return hn::Mul(hn::PromoteTo(d, hn::BitCast(floats, bits)), hn::Set(d, 256.0f));
+  }
+};
+
+template <int kBits>
+struct CodeValues<ops::CodeKind::kLinear, kBits> {
+  static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
+  using Wide = hn::Rebind<uint32_t, D>;
+  using Signed = hn::Rebind<int32_t, D>;
+  hn::Vec<Signed> first;
+  explicit CodeValues(WeightFormat format)
+      : first(hn::Set(Signed(), static_cast<int32_t>(row_of(format).first))) {}
+
+  template <int kPart, class Use>
+  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
+    hn::Vec<D> values[kPartVectors];
+    index<kPart, 0>(d, codes, values);
+    use(0, values);
+    index<kPart, 1>(d, codes, values);
+    use(1, values);
+    index<kPart, 2>(d, codes, values);
+    use(2, values);
+    index<kPart, 3>(d, codes, values);
+    use(3, values);
+  }
+
+ private:
+  // Where the planes of unit_bytes() begin.
+  static constexpr int kTwo = kBits >= 4 ? 4 * kHalfPanel : 0,
+                       kOne = kTwo + (kBits & 2 ? 2 * kHalfPanel : 0);
+
+  template <int kPart, int kIndex>
+  HWY_INLINE void index(D d, const uint8_t* codes, hn::Vec<D>* values) const {
+    const Wide wide;
+#pragma GCC unroll 4
+    for (int v = 0; v < kPartVectors; ++v) {
+      auto code = hn::Zero(wide);
+      if constexpr (kBits >= 4)
+        code = part<4 * kPart, 0, 15>(codes + kIndex * kHalfPanel + v * kLanes);
+      if constexpr (kBits & 2)
+        code = hn::Or(code, part<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
+                                codes + kTwo + kIndex / 2 * kHalfPanel + v * kLanes));
+      if constexpr (kBits & 1)
+        code = hn::Or(code, part<2 * kIndex + kPart, kBits - 1, 1>(codes + kOne + v * kLanes));
+      values[v] = hn::ConvertTo(d, hn::Add(hn::BitCast(Signed(), code), first));
+    }
+  }
+
+  // Bits kFrom on of each byte, as many as the mask has, from bit kTo on.
+  template <int kFrom, int kTo, uint32_t kMask>
+  static HWY_INLINE hn::Vec<Wide> part(const uint8_t* from) {
+    const Wide wide;
+    const hn::Rebind<uint8_t, D> narrow;
+    const auto x = hn::PromoteTo(wide, hn::LoadU(narrow, from));
+    const auto mask = hn::Set(wide, kMask << kTo);
+    if constexpr (kFrom > kTo) return hn::And(hn::ShiftRight<kFrom - kTo>(x), mask);
+    if constexpr (kFrom < kTo) return hn::And(hn::ShiftLeft<kTo - kFrom>(x), mask);
+    return hn::And(x, mask);
+  }
+};
+
+template <>
+struct CodeValues<ops::CodeKind::kTable, 4> {
+  static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
+  using Wide = hn::Rebind<uint32_t, D>;
+  const float* table;       // the 16 values
+  hn::Vec<D> lower, upper;  // the same in one vector or in two
+#if HWY_TARGET == HWY_AVX2
+  using Bytes = hn::Repartition<uint8_t, D>;
+  hn::Vec<Bytes> byte[4];  // byte j of each of the 16 values, in both blocks of 16 lanes
+#endif
+  explicit CodeValues(WeightFormat format)
+      : table(row_of(format).values),
+        lower(hn::LoadU(D(), table)),
+        upper(hn::LoadU(D(), table + (kLanes == 8 ? 8 : 0))) {
+#if HWY_TARGET == HWY_AVX2
+    for (int j = 0; j < 4; ++j) byte[j] = hn::LoadDup128(Bytes(), four_bit_bytes(format) + 16 * j);
+#endif
+  }
+
+  template <class Use>
+  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
+#pragma GCC unroll 16
+    for (int v = 0; v < kPartVectors; ++v) {
+      use(v, value<0>(d, codes + v * kLanes));
+      use(v + kPartVectors, value<1>(d, codes + v * kLanes));
+    }
+  }
+#if HWY_TARGET == HWY_AVX2
+  // Byte j of 32 values is looked up at once; what belongs together is then interleaved.
+  template <int kPart, class Use>
+  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
+    const Bytes bytes;
+    const hn::Repartition<uint16_t, D> pairs;
+    auto index = hn::LoadU(bytes, codes);
+    if (kPart == 1) index = hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(pairs, index)));
+    index = hn::And(index, hn::Set(bytes, 15));
+    const auto b0 = hn::TableLookupBytes(byte[0], index), b1 = hn::TableLookupBytes(byte[1], index),
+               b2 = hn::TableLookupBytes(byte[2], index), b3 = hn::TableLookupBytes(byte[3], index);
+    const auto low_01 = hn::BitCast(pairs, hn::InterleaveLower(bytes, b0, b1)),
+               low_23 = hn::BitCast(pairs, hn::InterleaveLower(bytes, b2, b3)),
+               high_01 = hn::BitCast(pairs, hn::InterleaveUpper(bytes, b0, b1)),
+               high_23 = hn::BitCast(pairs, hn::InterleaveUpper(bytes, b2, b3));
+    const hn::Vec<D> values[4] = {hn::BitCast(d, hn::InterleaveLower(pairs, low_01, low_23)),
+                                  hn::BitCast(d, hn::InterleaveUpper(pairs, low_01, low_23)),
+                                  hn::BitCast(d, hn::InterleaveLower(pairs, high_01, high_23)),
+                                  hn::BitCast(d, hn::InterleaveUpper(pairs, high_01, high_23))};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) use(i, values + i);
+  }
+#else
+  template <int kPart, class Use>
+  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
+    constexpr bool kSide = kPanel == 16;  // four_bits_place
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      hn::Vec<D> values[kPartVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kPartVectors; ++v)
+        values[v] =
+            value<kPart>(d, codes + i * (kSide ? 4 : kHalfPanel) + v * (kSide ? 16 : kLanes));
+      use(i, values);
+    }
+  }
+#endif
+
+ private:
+  template <int kPart>
+  HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) const {
+    const Wide wide;
+    const hn::Rebind<uint8_t, D> narrow;
+    const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, codes));
+    const auto index = kPart == 1 ? hn::ShiftRight<4>(both) : hn::And(both, hn::Set(wide, 15));
+    if constexpr (kLanes == 16) {
+      return hn::TableLookupLanes(lower, hn::IndicesFromVec(d, index));
+    } else if constexpr (kLanes == 8) {
+      const auto in_half = hn::IndicesFromVec(d, hn::And(index, hn::Set(wide, 7)));
+      const auto bit_three = hn::BitCast(d, hn::ShiftLeft<28>(index));  // as the sign
+      return hn::IfNegativeThenElse(bit_three, hn::TableLookupLanes(upper, in_half),
+                                    hn::TableLookupLanes(lower, in_half));
+    } else {
+      alignas(64) uint32_t each[kLanes];
+      alignas(64) float found[kLanes];
+      hn::Store(index, wide, each);
+      for (int i = 0; i < kLanes; ++i) found[i] = table[each[i]];
+      return hn::Load(d, found);
+    }
+  }
+};
+// The numbers of a panel's groups.
+class PanelNumbers {
+ public:
+  PanelNumbers(const QuantizedMatrix& w, const GroupNumbers& numbers, int64_t panel)
+      : numbers_(numbers) {
+    const int64_t groups = w.width / w.group, super = row_of(w.format).super_block;
+    if (numbers.parts) per_ = static_cast<uint32_t>(super / w.group);
+    first_ = panel * (numbers.parts ? w.width / super : groups) * kPanel;
+    first_part_ = panel * groups * kPanel;
+  }
+
+  // Those of one group, of the panel's rows; they stay until the next ones are asked for.
+  HWY_INLINE const float* of(int64_t group) {
+    if (numbers_.exact && per_ == 1) return numbers_.exact + first_ + group * kPanel;
+    return made(group);
+  }
+
+ private:
+  HWY_NOINLINE const float* made(int64_t group) {
+    const D d;
+    const hn::Rebind<int32_t, D> wide;
+    const hn::Rebind<int8_t, D> narrow;
+    const int64_t at = first_ + static_cast<uint32_t>(group) / per_ * kPanel;
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) {
+      auto x = numbers_.exact ? hn::LoadU(d, numbers_.exact + at + v * kLanes)
+                              : load_right(d, numbers_.half + at + v * kLanes);
+      if (numbers_.parts)
+        x = hn::Mul(
+            x, hn::ConvertTo(
+                   d, hn::PromoteTo(wide, hn::LoadU(narrow, numbers_.parts + first_part_ +
+                                                                group * kPanel + v * kLanes))));
+      hn::Store(x, d, made_ + v * kLanes);
+    }
+    return made_;
+  }
+
+  const GroupNumbers& numbers_;
+  int64_t first_, first_part_;
+  uint32_t per_ = 1;  // groups of a super-block
+  alignas(64) float made_[kPanel];
+};
+
+// Weights from values of codes.
+template <ops::OffsetKind kOffset>
+HWY_INLINE hn::Vec<D> weights(D d, hn::Vec<D> value, hn::Vec<D> scale, const float* offset) {
+  if constexpr (kOffset == ops::OffsetKind::kZero)
+    return hn::Mul(hn::Sub(value, hn::LoadU(d, offset)), scale);
+  if constexpr (kOffset == ops::OffsetKind::kMinimum)
+    return hn::Sub(hn::Mul(value, scale), hn::LoadU(d, offset));
+  return hn::Mul(value, scale);
+}
+#endif
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
