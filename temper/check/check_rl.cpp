@@ -75,6 +75,7 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
                    .shape = checks.other_model(place.base, true),
                    .trains = false};
     role.storage = rl::trained_storage(place);
+    role.note_held(place.base);
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(*section.model + ": a reward model");
   }

@@ -274,6 +274,8 @@ ModelShape RunChecks::other_model(const std::string& directory, bool scalar) con
 ModelRole RunChecks::frozen_role(const std::string& role, const train::FrozenSource& source) const {
   ModelRole out{.role = role, .shape = other_model(source.directory), .trains = false};
   out.storage.weights = source.storage.weights;
+  out.storage.file = source.storage.file;
+  out.note_held(source.directory);
   return out;
 }
 

@@ -13,16 +13,17 @@ namespace temper::distill {
 namespace {
 
 // distill.teacher_dtype; auto is bfloat16 where the files hold no more, which loses nothing, else
-// float32.
-ops::WeightFormat teacher_format(const DistillSection& section, const std::string& directory) {
+// float32, and what they hold quantized stays so.
+models::Storage teacher_storage(const DistillSection& section, const std::string& directory) {
   using Dtype = DistillSection::TeacherDtype;
-  if (section.teacher_dtype == Dtype::kBfloat16) return ops::WeightFormat::kBFloat16;
-  if (section.teacher_dtype == Dtype::kFloat32) return ops::WeightFormat::kFloat32;
+  if (section.teacher_dtype == Dtype::kBfloat16) return {ops::WeightFormat::kBFloat16};
+  if (section.teacher_dtype == Dtype::kFloat32) return {ops::WeightFormat::kFloat32};
   const TensorMap tensors = read_weights(directory);
   const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
     return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
   });
-  return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
+  return {.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
+          .file = true};
 }
 
 // Ids must mean the same to both: a probability is a token's.
@@ -52,9 +53,8 @@ train::FrozenSource teacher_source(const DistillConfig& config, const train::Pol
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
   if (!config.crosses()) check_vocabulary(config, policy, directory);
-  return {train::FrozenSource::Kind::kModel,
-          directory,
-          {teacher_format(config.distill, directory), {}}};
+  return {train::FrozenSource::Kind::kModel, directory,
+          teacher_storage(config.distill, directory)};
 }
 
 }  // namespace temper::distill

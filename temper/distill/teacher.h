@@ -6,8 +6,8 @@
 #include <string>
 
 #include "temper/distill/config.h"
+#include "temper/models/model.h"
 #include "temper/ops/logits/top_tokens.h"
-#include "temper/ops/weight.h"
 #include "temper/train/roles.h"
 
 namespace temper::distill {

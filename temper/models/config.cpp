@@ -1,5 +1,7 @@
 #include "temper/models/config.h"
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 
 namespace temper {
@@ -7,7 +9,12 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
-inline constexpr auto enum_names<ops::WeightFormat> = ops::kStorageNames;
+inline constexpr auto enum_names<models::StorageName> = [] {
+  std::array<const char*, ops::kStorageNames.size() + 1> names{};
+  std::copy(ops::kStorageNames.begin(), ops::kStorageNames.end(), names.begin());
+  names.back() = models::kFileStorage;
+  return names;
+}();
 template <>
 inline constexpr auto enum_names<ops::Arithmetic> = ops::kArithmeticNames;
 template <>
@@ -18,7 +25,9 @@ inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none"
 namespace temper::models {
 
 std::vector<std::string> storage_names() {
-  return {ops::kStorageNames.begin(), ops::kStorageNames.end()};
+  std::vector<std::string> names(ops::kStorageNames.begin(), ops::kStorageNames.end());
+  names.emplace_back(kFileStorage);
+  return names;
 }
 
 std::string storage_help() {
@@ -28,7 +37,7 @@ std::string storage_help() {
     help += temper::str(help.empty() || help.back() != ')' ? "" : ", ", ops::kStorageNames[i]);
     help += covers == ops::kWeightFormats[i + 1].covers ? " or " : temper::str(" (", covers, ")");
   }
-  return help;
+  return temper::str(help, ", ", kFileStorage, " (what the files hold quantized, as they hold it)");
 }
 
 std::string four_bit_names(bool of_files) {
@@ -66,12 +75,12 @@ void ModelSection::fields(Fields& f) {
   f.add("storage", storage,
         "storage format of the policy's frozen weights: " + storage_help() +
             "; the rest follows dtype, and so does a reference model or teacher of its own; null: "
-            "dtype, or nf4 under qlora");
+            "file, or nf4 under qlora on a base that is not quantized");
 }
 void AdapterSection::fields(Fields& f) {
   f.add("method", method,
-        "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (nf4, or model.storage: " +
-            four_bit_names(true) + ")");
+        "none: full fine-tuning; lora; qlora: LoRA on a quantized base (nf4; as the files hold it "
+        "where they are quantized)");
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "temper/base/config/config.h"
-#include "temper/ops/formats.h"
+#include "temper/models/storage_name.h"
 
 namespace temper::models {
 
@@ -19,7 +19,7 @@ struct ModelSection {
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
-  std::optional<ops::WeightFormat> storage;  // null: as dtype says; of qlora nf4
+  std::optional<StorageName> storage;  // null: kFile; of qlora on a base of floats nf4
   void fields(Fields& f);
 };
 

@@ -24,12 +24,14 @@ ops::Logits CausalLM::logits(const at::Tensor& hidden, const std::vector<int64_t
 ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)
     : Model(std::move(body)), head_(*this, body_->config()) {}
 
-Storage frozen_storage(bool bfloat16, std::optional<ops::WeightFormat> asked) {
+Storage frozen_storage(bool bfloat16, std::optional<StorageName> name) {
   using Format = ops::WeightFormat;
+  const std::optional<Format> asked = format_of(name.value_or(StorageName::kFile));
   if (asked == Format::kFloat32) return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32};
   const bool of_blocks = asked && ops::is_quantized(*asked);
-  return {bfloat16 || asked == Format::kBFloat16 ? Format::kBFloat16 : Format::kFloat32,
-          of_blocks ? asked : std::nullopt};
+  return {.weights = bfloat16 || asked == Format::kBFloat16 ? Format::kBFloat16 : Format::kFloat32,
+          .blocks = of_blocks ? asked : std::nullopt,
+          .file = !asked};
 }
 
 bool uses_arithmetic(const Storage& storage) {
@@ -49,6 +51,7 @@ void set_storage(nn::Module& model, const Storage& storage) {
   const auto keep = [&](nn::Parameter& weight, ops::WeightFormat format) {
     weight.set_format(format);
     weight.set_arithmetic(storage.arithmetic);
+    weight.set_takes_codes(true);
   };
   // What files hold is known when they are read.
   const bool converted = storage.blocks && !ops::row_of(*storage.blocks).of_files;

@@ -10,6 +10,7 @@
 #include "temper/models/device.h"
 #include "temper/models/family.h"
 #include "temper/models/head.h"
+#include "temper/models/storage_name.h"
 
 namespace temper::models {
 
@@ -106,9 +107,12 @@ struct Storage {
   bool by_expert = false;
   // Where all weights lie.
   at::Device device = chosen_device();
+  // Matrices of linear layers, embedding and heads that the files hold in a quantized format stay
+  // in it, whatever it is; `blocks` is then none.
+  bool file = false;
 };
-// That of frozen weights of a dtype, or of another one that was asked for.
-Storage frozen_storage(bool bfloat16, std::optional<ops::WeightFormat> asked);
+// That of frozen weights of a dtype, or of another one that was asked for; none: kFile.
+Storage frozen_storage(bool bfloat16, std::optional<StorageName> asked);
 // Whether any weights are in a format that storage.arithmetic is of.
 bool uses_arithmetic(const Storage& storage);
 void set_storage(nn::Module& model, const Storage& storage);

@@ -15,6 +15,11 @@ namespace {
 // Gradients in flight: one that is summed, and one that waits for it.
 constexpr size_t kInFlight = 2;
 
+using ops::QuantizedWeight;
+constexpr at::Tensor QuantizedWeight::* kQuantizedParts[] = {
+    &QuantizedWeight::codes,         &QuantizedWeight::scales,         &QuantizedWeight::offsets,
+    &QuantizedWeight::nested_scales, &QuantizedWeight::nested_offsets, &QuantizedWeight::order};
+
 }  // namespace
 
 Channel::Channel(std::shared_ptr<dist::Group> group)
@@ -35,8 +40,8 @@ FsdpUnit::FsdpUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group
   module.each_parameter([&](const std::string&, nn::Parameter& parameter) {
     parameters_.push_back(&parameter);
     if (const auto codes = parameter.stored().quantized) {
-      frozen_->add(codes->codes);
-      frozen_->add(codes->scales);
+      for (const auto part : kQuantizedParts)
+        if (const at::Tensor& x = (*codes).*part; x.defined()) frozen_->add(x);
     } else if (parameter.trainable()) {
       trainable_.push_back(&parameter);
       trained_->add(parameter.value());
@@ -50,8 +55,8 @@ FsdpUnit::FsdpUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group
   for (nn::Parameter* parameter : parameters_) {
     if (const auto codes = parameter->stored().quantized) {
       auto views = std::make_shared<ops::QuantizedWeight>(*codes);
-      views->codes = frozen_->value(frozen++);
-      views->scales = frozen_->value(frozen++);
+      for (const auto part : kQuantizedParts)
+        if (at::Tensor& x = (*views).*part; x.defined()) x = frozen_->value(frozen++);
       parameter->shard(*this, std::move(views));
       continue;
     }

@@ -129,7 +129,9 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
   if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
   // Quantized weights are read as the policy reads them.
   models::Storage storage;
-  storage.blocks = train::policy_storage(config).blocks;
+  const models::Storage of_policy = train::policy_storage(config);
+  storage.blocks = of_policy.blocks;
+  storage.file = of_policy.file;
   std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, storage, seed);
   if (config.adapter.path) {
     models::load_adapter(*model, *config.adapter.path);

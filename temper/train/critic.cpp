@@ -50,6 +50,13 @@ class OwnCritic : public Critic {
   models::ModelFiles files_;
 };
 
+// Of a head that trains on a base of such an embedding.
+ops::WeightFormat trained_format(ops::WeightFormat embedding) {
+  using Format = ops::WeightFormat;
+  const bool bfloat16 = embedding == Format::kBFloat16 || embedding == Format::kRoundedBFloat16;
+  return bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
+}
+
 class CriticOnBase : public Critic {
  public:
   CriticOnBase(models::CausalLM& base, models::ModelFiles files, uint64_t seed)
@@ -60,8 +67,7 @@ class CriticOnBase : public Critic {
     root_.each_parameter([&](const std::string& name, nn::Parameter& p) {
       p.set_device(base.device());
       p.set_value(models::initial_value(p, name, seed));
-      if (base.body().embedding().weight.format() != ops::WeightFormat::kFloat32)
-        p.set_format(ops::WeightFormat::kRoundedBFloat16);
+      p.set_format(trained_format(base.body().embedding().weight.format()));
       p.set_trainable(true);
       score_ = &p;
     });

@@ -27,13 +27,20 @@ std::string joined(const std::vector<std::string>& names) {
 
 namespace {
 
+// Whether the base's files hold weights in a format of that name.
+bool holds(const std::string& base, const std::string& storage) {
+  const std::optional<ops::WeightFormat> format = ops::format_named(storage);
+  return format && models::held_formats(base).contains(*format);
+}
+
 // An adapter makes up for the rounding of the weights that it was trained on.
 void warn_of_other_format(RunConfig& config) {
   const std::optional<models::BaseFormat> trained =
       models::adapter_base_format(*config.adapter.path);
   if (!trained || !trained->is_rounded()) return;
-  const std::optional<ops::WeightFormat> blocks = policy_storage(config).blocks;
-  if (blocks && ops::row_of(*blocks).name == trained->storage) return;
+  const models::Storage storage = policy_storage(config);
+  if (storage.blocks && ops::row_of(*storage.blocks).name == trained->storage) return;
+  if (storage.file && holds(config.model.path, trained->storage)) return;
   config.warnings.push_back(str(config.where("adapter.path"), ": ", *config.adapter.path,
                                 " was trained on ", trained->storage,
                                 " weights, and these are not; model.storage: ", trained->storage,
@@ -90,28 +97,36 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
 
 namespace {
 
-// A format of files is never made, and never made into something else unless that was asked for.
-void check_formats_of_files(const RunConfig& config) {
-  const std::string& path = config.model.path;
-  const std::optional<ops::WeightFormat> asked = config.model.storage;
+// The formats in which the base's files hold quantized weights.
+std::set<ops::WeightFormat> held_by_base(const std::string& path, const models::HfConfig& hf) {
+  const bool any = hf.has("quantization_config") || std::filesystem::is_regular_file(path);
+  return any ? models::held_formats(path) : std::set<ops::WeightFormat>();
+}
+
+// What model.storage asks of a frozen base, or adapter.method: qlora where it says nothing.
+std::optional<models::StorageName> asked_storage(const RunConfig& config,
+                                                 const std::set<ops::WeightFormat>& held) {
+  using models::StorageName;
   const bool qlora = config.adapter.method == models::AdapterSection::Method::kQlora;
-  const bool keeps = asked && ops::row_of(*asked).of_files,
-             unsaid = qlora && !asked && models::HfConfig::load(path).has("quantization_config");
-  if (!keeps && !unsaid) return;
-  const std::set<ops::WeightFormat> held = models::held_formats(path);
-  if (keeps) {
-    const ops::FormatRow& row = ops::row_of(*asked);
-    config.require(held.contains(*asked), "model.storage", row.name,
-                   " keeps weights as their files hold them, and ", path, " holds none in ",
-                   row.title, "; choose nf4, int8 or bfloat16");
+  const std::optional<StorageName> asked = config.model.storage;
+  if (!asked) return qlora && held.empty() ? StorageName::kNf4 : asked;
+  const std::optional<ops::WeightFormat> format = models::format_of(*asked);
+  const std::string& path = config.model.path;
+  if (!format) {
+    config.require(!qlora || !held.empty(), "model.storage",
+                   "file keeps weights as their files "
+                   "hold them, and ",
+                   path, " holds none quantized; choose nf4");
+    return asked;
   }
-  for (const ops::WeightFormat format : held) {
-    const ops::FormatRow& row = ops::row_of(format);
-    config.require(!unsaid || !row.of_files || row.bits != 4, "model.storage", "the ",
-                   row.of_experts ? "experts" : "weights", " of ", path, " are in ", row.title,
-                   ", four bits already: choose ", row.name,
-                   ", which keeps them, or nf4, which rounds them again");
-  }
+  const ops::FormatRow& row = ops::row_of(*format);
+  config.require(!qlora || row.bits == 4, "model.storage",
+                 "adapter.method: qlora keeps the weights in " + models::four_bit_names(false) +
+                     ", or as their files hold them (file); for others choose lora");
+  config.require(!row.of_files || held.contains(*format), "model.storage", row.name,
+                 " keeps weights as their files hold them, and ", path, " holds none in ",
+                 row.title, "; choose nf4, int8 or bfloat16");
+  return asked;
 }
 
 }  // namespace
@@ -119,28 +134,26 @@ void check_formats_of_files(const RunConfig& config) {
 // The format of the base's weights: those that neither train nor were asked for in float32 take
 // less.
 models::Storage policy_storage(const RunConfig& config) {
-  using Format = ops::WeightFormat;
-  const models::AdapterSection& a = config.adapter;
-  const bool qlora = a.method == models::AdapterSection::Method::kQlora;
   const bool frozen = config.has_adapter();
-  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  const models::HfConfig hf = models::HfConfig::load(config.model.path);
-  models::check_quantization(hf.json(), config.model.path + "/config.json");
-  config.require(frozen || !hf.has("quantization_config"), "model.path",
+  const std::string& path = config.model.path;
+  const models::HfConfig hf = models::HfConfig::load(path);
+  models::check_quantization(hf.json(), path + "/config.json");
+  const std::set<ops::WeightFormat> held = held_by_base(path, hf);
+  const bool quantized = hf.has("quantization_config") || !held.empty();
+  const std::optional<models::StorageName> asked = config.model.storage;
+  config.require(frozen || !quantized || asked, "model.path",
                  "its weights are quantized, and such weights are frozen: choose adapter.method: "
-                 "lora or qlora, or the original model");
-  std::optional<Format> asked = config.model.storage;
-  config.require(!asked || frozen || *asked == Format::kFloat32, "model.storage",
+                 "lora or qlora, or model.storage: float32 or bfloat16, which trains what they "
+                 "stand for");
+  const bool trained = asked == models::StorageName::kFloat32 ||
+                       (quantized && asked == models::StorageName::kBFloat16);
+  config.require(!asked || frozen || trained, "model.storage",
                  "weights that train are kept in float32; other formats are of frozen weights: "
                  "choose adapter.method: lora or qlora");
-  config.require(!asked || !qlora || ops::row_of(*asked).bits == 4, "model.storage",
-                 "adapter.method: qlora keeps the weights in " + models::four_bit_names(false) +
-                     ", or in " + models::four_bit_names(true) +
-                     " where their files do; for others choose lora");
-  check_formats_of_files(config);
-  if (!frozen) asked = Format::kFloat32;
-  if (qlora && !asked) asked = Format::kNf4;
-  models::Storage storage = models::frozen_storage(bfloat16, asked);
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16 ||
+                        (!frozen && asked == models::StorageName::kBFloat16);
+  models::Storage storage = models::frozen_storage(
+      bfloat16, frozen ? asked_storage(config, held) : models::StorageName::kFloat32);
   storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
   config.require(

@@ -44,12 +44,13 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
   return {FrozenSource::Kind::kModel,
           directory,
-          {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
-           {},
-           config.model.arithmetic,
-           config.cache_dtype(),
-           policy.tensor,
-           policy.by_expert}};
+          {.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
+           .blocks = {},
+           .arithmetic = config.model.arithmetic,
+           .cache_dtype = config.cache_dtype(),
+           .tensor = policy.tensor,
+           .by_expert = policy.by_expert,
+           .file = !policy.tensor || policy.by_expert}};
 }
 
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "temper/check/memory/memory.h"
 #include "temper/ops/backend.h"
 
 namespace temper::checks {
@@ -115,8 +116,9 @@ class Block {
     const bool reads_input = role_.trains || adapted;
     for (int i = 0; i < (reads_input ? 5 : 3); ++i) sum.add(bytes_ * rows * widest);
     for (int i = 0; i < 2; ++i) sum.add(bytes_ * rows * m_.hidden);
-    const auto& blocks = role_.storage.blocks;
-    const bool quantized = blocks && ops::is_quantized(*blocks) && !ops::row_of(*blocks).of_experts;
+    const bool quantized = std::ranges::all_of(role_.shape.tensors, [&](const ShapedTensor& t) {
+      return !t.in_block || t.is(nn::Role::kExpert) || ops::is_quantized(format_of(role_, t));
+    });
     if (!quantized) sum.add(bytes_ * largest);
     if (role_.trains) sum.add(kFloat * largest);
     // Of experts: input and output of the layer that is differentiated, and their gradients.

@@ -85,6 +85,7 @@ int64_t two_largest(std::vector<int64_t> values) {
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const models::Storage& kept = role.storage;
   if (!t.matrix) return ops::WeightFormat::kFloat32;
+  if (t.held) return *t.held;
   const ops::WeightFormat blocks = kept.blocks.value_or(kept.weights);
   return t.in_block && (t.is(nn::Role::kExpert) || !ops::row_of(blocks).of_experts) ? blocks
                                                                                     : kept.weights;

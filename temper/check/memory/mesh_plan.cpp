@@ -146,7 +146,10 @@ std::vector<MeshCost> plan_meshes(const RunShape& run, const Machine& machine,
                                   int64_t program_bytes) {
   std::vector<MeshCost> costs;
   const auto& blocks = run.policy.storage.blocks;
-  const bool quantized = blocks && ops::is_quantized(*blocks);
+  const bool quantized = (blocks && ops::is_quantized(*blocks)) ||
+                         std::ranges::any_of(run.policy.shape.tensors, [](const ShapedTensor& t) {
+                           return t.held.has_value();
+                         });
   const auto add = [&](int64_t tensor, int64_t expert) {
     const int64_t rows = machine.devices / (tensor * expert);
     for (int64_t fsdp = 1; fsdp <= rows; ++fsdp)

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/decoder.h"
+#include "temper/models/files/directory.h"
 #include "temper/models/head.h"
 #include "temper/nn/latent_attention.h"
 
@@ -78,6 +79,14 @@ size_t widest_layer(const Units& units) {
 }
 
 }  // namespace
+
+void ModelRole::note_held(const std::string& directory) {
+  if (!storage.file) return;
+  const std::map<std::string, ops::WeightFormat> held = models::held_matrices(directory);
+  for (ShapedTensor& t : shape.tensors)
+    if (const auto found = held.find(t.name); t.matrix && found != held.end())
+      t.held = found->second;
+}
 
 int64_t ShapedTensor::size() const { return product(shape); }
 

@@ -24,6 +24,8 @@ struct ShapedTensor {
   int64_t unit = -1;                  // that FSDP gathers it with; -1: it stays whole
   bool in_block = false;              // a linear layer of a block: Storage::blocks
   bool matrix = false;                // a linear layer's, an embedding's or a head's
+  // The format in which the files hold it quantized, where it is kept so: Storage::file.
+  std::optional<ops::WeightFormat> held = {};
   bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
   bool is(nn::Role of) const { return role == of; }
@@ -95,6 +97,8 @@ struct ModelRole {
   bool dora = false, drops = false;  // the adapter has a magnitude; it has dropout
   int64_t adapters = 0;              // adapters in memory: a copy is the reference
   int64_t trained_copies = 0;        // adapters that train
+  // Takes note of what the files of a directory hold quantized, where it is kept so.
+  void note_held(const std::string& directory);
   // One beside the policy that completes rows of SamplingShape as well, at another time.
   bool samples = false;
 };

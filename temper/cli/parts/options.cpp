@@ -307,7 +307,7 @@ jinja::RenderOptions render_options(const std::string& date) {
 void add_storage(CLI::App& app, std::string& storage) {
   app.add_option("--storage", storage,
                  "storage format of weights: " + models::storage_help() +
-                     "; the rest follows --dtype; default: --dtype")
+                     "; the rest follows --dtype; default: file")
       ->check(CLI::IsMember(models::storage_names()));
 }
 

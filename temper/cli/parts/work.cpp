@@ -46,6 +46,8 @@ void warn_of_mismatch(const ModelFlags& flags, const std::string& adapter) {
   warn_of_other_base(flags.model, adapter);
   const std::optional<models::BaseFormat> trained = models::adapter_base_format(adapter);
   if (!trained || !trained->is_rounded() || trained->storage == flags.storage) return;
+  const std::optional<ops::WeightFormat> format = ops::format_named(trained->storage);
+  if (flags.kept().file && format && models::held_formats(flags.model).contains(*format)) return;
   std::cerr << "warning: " << printable(adapter) << " was trained on " << trained->storage
             << " weights, and these are not: --storage " << trained->storage
             << " gives what it was trained with" << std::endl;

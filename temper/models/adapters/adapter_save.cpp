@@ -16,14 +16,19 @@ namespace temper::models {
 namespace {
 
 SafetensorsMetadata base_format(nn::Module& model) {
-  SafetensorsMetadata found;
-  model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
-    found[kBaseDtype] = ops::row_of(embedding.weight.format()).name;
-  }});
+  SafetensorsMetadata found{{kBaseDtype, ops::row_of(ops::WeightFormat::kFloat32).name}};
+  const auto dtype = [&](const nn::Parameter& weight) {
+    if (!ops::is_quantized(weight.format())) found[kBaseDtype] = ops::row_of(weight.format()).name;
+  };
   for (const Target& t : linear_layers(model)) {  // one of files may be of some layers alone
     const ops::FormatRow& format = ops::row_of(t.layer->weight.format());
-    if (!found.contains(kBaseStorage) || format.of_files) found[kBaseStorage] = format.name;
+    if (!found.contains(kBaseStorage) || format.of_files)
+      found[kBaseStorage] = storage_named(format.name) ? format.name : kFileStorage;
+    dtype(t.layer->weight);
   }
+  model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
+    dtype(embedding.weight);
+  }});
   return found;
 }
 

@@ -121,6 +121,19 @@ std::set<ops::WeightFormat> held_formats(const std::string& directory) {
   return held_formats(open_checkpoint(directory).tensors);
 }
 
+std::map<std::string, ops::WeightFormat> held_matrices(const std::string& directory) {
+  CheckpointTensors checkpoint = open_checkpoint(directory);
+  std::map<std::string, ops::WeightFormat> held;
+  make_model(checkpoint.config)->each_parameter([&](const std::string& name, nn::Parameter&) {
+    auto found = checkpoint.tensors.find(name);
+    if (found == checkpoint.tensors.end() && name.starts_with("model."))
+      found = checkpoint.tensors.find(name.substr(6));
+    if (found == checkpoint.tensors.end()) return;
+    if (const CodedMatrix* matrix = coded_matrix(found->second)) held[name] = matrix->format();
+  });
+  return held;
+}
+
 bool has_scalar_head(const std::string& directory, const std::string& adapter) {
   if (read_weights(directory).contains("score.weight")) return true;
   const std::string weights = adapter + "/adapter_model.safetensors";
@@ -141,14 +154,14 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
   const SafetensorsMetadata said = read_safetensors_metadata(path);
   const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
   if (dtype == said.end() || storage == said.end()) return {};
-  if (!ops::format_named(storage->second) ||
+  if (!storage_named(storage->second) ||
       (dtype->second != "float32" && dtype->second != "bfloat16"))
     return {};
   return BaseFormat{dtype->second, storage->second};
 }
 
 Storage storage_of(const BaseFormat& format) {
-  return frozen_storage(format.dtype == "bfloat16", ops::format_named(format.storage));
+  return frozen_storage(format.dtype == "bfloat16", storage_named(format.storage));
 }
 
 }  // namespace temper::models

@@ -1,6 +1,7 @@
 // What a directory holds, told without loading a model.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -32,7 +33,7 @@ std::optional<std::string> find_adapter_base(const std::string& directory);
 // `base_storage` of its adapter_model.safetensors, as model.dtype and model.storage name them.
 struct BaseFormat {
   std::string dtype;    // float32 or bfloat16
-  std::string storage;  // of the blocks' linear layers: a name of ops::kStorageNames
+  std::string storage;  // of the blocks' linear layers: a StorageName
   // Whether the weights were other numbers than the files'.
   bool is_rounded() const;
 };
@@ -42,6 +43,9 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory);
 // dtype's own.
 Storage storage_of(const BaseFormat& format);
 
+// The formats of matrices by their names as parameters of the model, where weight files hold them
+// quantized and their codes can be kept.
+std::map<std::string, ops::WeightFormat> held_matrices(const std::string& directory);
 // The formats in which weight files hold matrices whose codes can be kept as they lie. Throws what
 // load_model would for files that cannot be read.
 std::set<ops::WeightFormat> held_formats(const std::string& directory);

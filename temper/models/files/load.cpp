@@ -47,6 +47,7 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
 bool keeps_codes(const nn::Parameter& parameter, const TensorView& view, const Storage& storage) {
   const CodedMatrix* matrix = coded_matrix(view);
   if (!matrix || parameter.is_elsewhere()) return false;
+  if (storage.file) return parameter.takes_codes();
   const ops::WeightFormat format = matrix->format();
   return format == (ops::row_of(format).of_files ? storage.blocks : parameter.format());
 }
@@ -178,9 +179,10 @@ void check_not_quantized(const std::string& directory, const TensorMap& tensors,
                          const Storage& storage, const std::string& key) {
   const auto held = held_formats(tensors);
   const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
+                         (storage.file && !held.empty()) ||
                          std::any_of(held.begin(), held.end(), &ops::rounds_weights);
   check<ConfigError>(!quantized, key, ": quantized weights (", directory,
-                     ") are not divided; expected 1, or another model.storage");
+                     ") are not divided; expected 1, or model.storage: float32 or bfloat16");
 }
 
 // So many ranks that compute the same rows, of which none exists yet.

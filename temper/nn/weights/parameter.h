@@ -69,6 +69,10 @@ class Parameter {
   // codes stand for, and of bfloat16, a copy.
   at::Tensor float_value() const;
   void set_codes(std::shared_ptr<const ops::QuantizedWeight> codes);
+  // Whether its value may be codes that a file holds: what products multiply by and rows are looked
+  // up in.
+  bool takes_codes() const { return takes_codes_; }
+  void set_takes_codes(bool takes) { takes_codes_ = takes; }
   bool has_value() const { return stored_.defined(); }
   void own();
 
@@ -148,7 +152,7 @@ class Parameter {
   std::optional<int64_t> divides_;
   StoredValue stored_;
   RankPart part_;
-  bool trainable_ = false, constant_ = false, decays_ = false;
+  bool trainable_ = false, constant_ = false, decays_ = false, takes_codes_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable PanelCache panels_;
 };

@@ -5,17 +5,35 @@
 #include <algorithm>
 
 namespace temper::nn {
+namespace {
+
+// Undefined of a quantized parameter, whose codes never change.
+at::Tensor detached(const Parameter& parameter) {
+  const at::Tensor& value = parameter.value();
+  return value.defined() ? value.detach() : value;
+}
+
+at::Tensor cloned(const Parameter& parameter) {
+  const at::Tensor value = detached(parameter);
+  return value.defined() ? value.clone() : value;
+}
+
+}  // namespace
 
 WeightVersions::Version::Version(const Parameter& like, at::Tensor value)
     : root(like.owner(), Module::Unlisted()), weight(root, "weight", like.shape(), like.init()) {
   weight.set_format(like.format());
   weight.set_arithmetic(like.arithmetic());
   weight.set_device(like.device());
-  weight.set_value(std::move(value));
+  if (const auto codes = value.defined() ? nullptr : like.stored().quantized)
+    weight.set_codes(codes);
+  else
+    weight.set_value(std::move(value));
 }
 
 void WeightVersions::replace(Parameter& own) {
-  if (!base_) base_ = std::make_unique<Version>(own, own.value().detach());
+  if (!base_) base_ = std::make_unique<Version>(own, detached(own));
+  if (ops::is_quantized(own.format())) own.set_format(ops::WeightFormat::kFloat32);
   if (own.format() == ops::WeightFormat::kBFloat16)
     own.set_format(ops::WeightFormat::kRoundedBFloat16);
   own.own();
@@ -25,8 +43,12 @@ void WeightVersions::replace(Parameter& own) {
 void WeightVersions::restore(Parameter& own) {
   if (!base_) return;
   own.set_trainable(false);
-  own.set_format(base_->weight.format());
-  own.set_value(base_->weight.value());
+  if (const auto codes = base_->weight.stored().quantized) {
+    own.set_codes(codes);
+  } else {
+    own.set_format(base_->weight.format());
+    own.set_value(base_->weight.value());
+  }
   base_.reset();
 }
 
@@ -35,7 +57,8 @@ void WeightVersions::add_frozen_copy(const Parameter& own, int from) {
   const Parameter& base = base_ ? base_->weight : own;
   Copy copy;
   if (base_ || &original != &base)
-    copy.version = std::make_unique<Version>(own, original.value().detach().clone());
+    copy.version =
+        std::make_unique<Version>(original.value().defined() ? own : original, cloned(original));
   auto place =
       std::find_if(copies_.begin(), copies_.end(), [](const Copy& c) { return c.removed; });
   if (place == copies_.end()) place = copies_.emplace(copies_.end());
