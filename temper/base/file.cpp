@@ -53,7 +53,42 @@ void FileDescriptor::reset(int fd) {
   fd_ = fd;
 }
 
+namespace {
+
+MadeFiles& made_files() {
+  static MadeFiles made;
+  return made;
+}
+
+// The parts of the path of a file that is made; nullopt: it is none.
+std::optional<std::pair<std::string, std::string>> parts_of_made(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == path.npos || slash == 0 || !made_files().stands) return {};
+  std::pair<std::string, std::string> parts{path.substr(0, slash), path.substr(slash + 1)};
+  if (!stands_for_directory(parts.first) || !made_files().has(parts.first, parts.second)) return {};
+  return parts;
+}
+
+}  // namespace
+
+void set_made_files(const MadeFiles& made) { made_files() = made; }
+
+bool stands_for_directory(const std::string& path) {
+  return made_files().stands && made_files().stands(path);
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) || parts_of_made(path);
+}
+
 std::string read_file(const std::string& path, size_t max_bytes) {
+  if (const auto made = parts_of_made(path)) {
+    std::string text = made_files().make(made->first, made->second);
+    check<DataError>(text.size() <= max_bytes, path, ": ", text.size(), " bytes; at most ",
+                     max_bytes, " are read here");
+    return text;
+  }
   struct stat status{};
   const FileDescriptor file = open_regular(path, status, true);
   std::string bytes;

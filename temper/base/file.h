@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,23 @@ class FileDescriptor {
 constexpr size_t kLongestSafeName = 128;
 bool is_safe_name(std::string_view name);
 
-// The whole file as bytes. Throws DataError naming the path and the cause, also when it is larger
+// A file that stands for a directory of small files, which are made of what it says, as a GGUF file
+// does for a model's directory: `m.gguf/config.json` is then a path that is_file() and read_file()
+// take.
+struct MadeFiles {
+  bool (*stands)(const std::string& path) = nullptr;  // whether there is such a file at `path`
+  // Whether there is a file `name` in it; what it holds, where it has one.
+  bool (*has)(const std::string& path, const std::string& name) = nullptr;
+  std::string (*make)(const std::string& path, const std::string& name) = nullptr;
+};
+// Before any thread is started.
+void set_made_files(const MadeFiles& made);
+// Whether `path` is a file that stands for a directory.
+bool stands_for_directory(const std::string& path);
+// Whether there is a regular file of this path, or one that is made.
+bool is_file(const std::string& path);
+
+// The whole file as bytes, which may be one that is made. Throws DataError naming the path and the cause, also when it is larger
 // than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);
 

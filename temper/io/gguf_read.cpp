@@ -6,7 +6,6 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/gguf.h"
-#include "temper/io/gguf_format.h"
 
 namespace temper {
 namespace {
@@ -118,7 +117,41 @@ struct Described {
   std::string name;
   TensorView view;
   uint64_t offset;
+  const gguf::BlockType* block = nullptr;
+  std::vector<int64_t> shape;  // of a tensor of blocks
 };
+
+// A tensor's type, and the bytes that it then has.
+void set_type(Described& tensor, uint32_t type, const std::string& place) {
+  for (const auto& [number, dtype] : gguf::kTensorTypes)
+    if (number == type) {
+      tensor.view.dtype = dtype;
+      const auto bytes = shape_bytes(tensor.view.shape, dtype);
+      check<DataError>(bytes.has_value(), place, ": a size below 0, or too large");
+      tensor.view.num_bytes = *bytes;
+      return;
+    }
+  for (const gguf::BlockType& block : gguf::kBlockTypes)
+    if (static_cast<uint32_t>(block.type) == type) tensor.block = &block;
+  std::string found = str("type ", type);
+  for (const auto& [number, name] : gguf::kUnreadTypes)
+    if (number == type) found = str("type ", name);
+  check<DataError>(tensor.block, place, ": ", found,
+                   " is not supported; expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K "
+                   "to Q6_K, IQ4_NL or MXFP4");
+  const auto values = shape_bytes(tensor.view.shape, DType::kUInt8);
+  check<DataError>(values.has_value(), place, ": a size below 0, or too large");
+  const int64_t width = tensor.view.shape.empty() ? 1 : tensor.view.shape.back();
+  check<DataError>(width % tensor.block->values == 0, place, ": rows of ", width, " values in ",
+                   tensor.block->name, ", whose blocks have ", tensor.block->values);
+  const size_t blocks = *values / static_cast<size_t>(tensor.block->values);
+  check<DataError>(blocks <= static_cast<size_t>(INT64_MAX) / tensor.block->bytes, place,
+                   ": too large");
+  tensor.shape = std::move(tensor.view.shape);
+  tensor.view.dtype = DType::kUInt8;
+  tensor.view.num_bytes = blocks * tensor.block->bytes;
+  tensor.view.shape = {static_cast<int64_t>(tensor.view.num_bytes)};
+}
 
 Described describe(GgufReader& reader) {
   Described tensor;
@@ -131,18 +164,8 @@ Described describe(GgufReader& reader) {
   for (uint32_t i = 0; i < dimensions; ++i)
     tensor.view.shape.insert(tensor.view.shape.begin(), reader.number<int64_t>());
   const auto type = reader.number<uint32_t>();
-  bool known = false;
-  for (const auto& [number, dtype] : gguf::kTensorTypes)
-    if (number == type) {
-      tensor.view.dtype = dtype;
-      known = true;
-    }
-  check<DataError>(known, reader.place(), ": type ", type,
-                   " is not supported; expected F32, F16, BF16 or a plain integer");
   tensor.offset = reader.number<uint64_t>();
-  const auto bytes = shape_bytes(tensor.view.shape, tensor.view.dtype);
-  check<DataError>(bytes.has_value(), reader.place(), ": a size below 0, or too large");
-  tensor.view.num_bytes = *bytes;
+  set_type(tensor, type, reader.place());
   return tensor;
 }
 
@@ -162,8 +185,9 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& where,
   check<DataError>(magic, where, ": not a GGUF file: it does not begin with `GGUF`");
   reader.number<uint32_t>();
   const auto version = reader.number<uint32_t>();
-  check<DataError>(version == gguf::kVersion, where, ": GGUF version ", version,
-                   " is not supported; expected ", gguf::kVersion, ", little-endian");
+  check<DataError>(version == gguf::kVersion || version == gguf::kVersionBefore, where,
+                   ": GGUF version ", version, " is not supported; expected ", gguf::kVersion,
+                   ", little-endian");
   // Name, dimensions, type and offset; name, type and one byte.
   const uint64_t tensors = reader.count(24), keys = reader.count(13);
   GgufFile file;
@@ -181,7 +205,7 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& where,
   const uint64_t alignment = alignment_of(file, where);
   const uint64_t begin = reader.position() + gguf::padding(reader.position(), alignment);
   uint64_t expected = 0;
-  for (auto& [name, view, offset] : described) {
+  for (auto& [name, view, offset, block, shape] : described) {
     const std::string place = where + ": tensor `" + name + "`";
     check<DataError>(offset == expected, place, ": lies at byte ", offset,
                      " of the data, expected ", expected);
@@ -192,7 +216,12 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& where,
     view.data = bytes.data() + begin + offset;
     view.owner = owner;
     expected = offset + view.num_bytes + gguf::padding(view.num_bytes, alignment);
-    check<DataError>(file.tensors.emplace(name, std::move(view)).second, place, ": is there twice");
+    const bool fresh = !file.tensors.contains(name) && !file.blocks.contains(name);
+    check<DataError>(fresh, place, ": is there twice");
+    if (block)
+      file.blocks.emplace(name, GgufBlocks{*block, std::move(shape), std::move(view)});
+    else
+      file.tensors.emplace(name, std::move(view));
   }
   return file;
 }
@@ -201,6 +230,7 @@ GgufFile read_gguf(const std::string& path) {
   const auto mapped = MappedFile::open(path);
   GgufFile file = parse_gguf({mapped->data(), mapped->size()}, path, mapped);
   for (auto& [name, view] : file.tensors) view.mapped = true;
+  for (auto& [name, blocks] : file.blocks) blocks.bytes.mapped = true;
   return file;
 }
 

@@ -35,23 +35,40 @@ constexpr const char* kDeepSeekDigits = R"(\p{N}{1,3})";
 constexpr const char* kDeepSeekCjk = "[一-龥぀-ゟ゠-ヿ]+";
 constexpr const char* kDigits = "each digit";
 
-// Pre-tokenizers that llama.cpp knows by name: the cuts that are made one after the other, and
-// whether a word that is a token is that token whatever its merges.
+constexpr const char* kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
+    R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// Pre-tokenizers that llama.cpp knows by name: the cuts that are made one after the other, whether
+// a word that is a token is that token whatever its merges, and whether a text begins with BOS
+// where a file does not say so.
 struct Known {
-  const char* name;
-  bool ignore_merges;
+  std::vector<std::string> names;  // the first is written
   std::vector<std::string> cuts;
+  bool ignore_merges = false, adds_bos = false;
 };
 const std::vector<Known>& known() {
   static const std::vector<Known> all = {
-      {"gpt-2", false, {kGpt2}},
-      {"qwen2", false, {kQwen2}},
-      {"llama-bpe", true, {kLlama3}},
-      {"smaug-bpe", false, {kLlama3}},
-      {"qwen35", false, {kQwen35}},
-      {"gpt-4o", false, {kGpt4o}},
-      {"smollm", false, {kDigits, kGpt2}},
-      {"deepseek-v3", false, {kDeepSeekDigits, kDeepSeekCjk, kDeepSeekWords}}};
+      {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4",
+        "trillion", "granite-docling"},
+       {kGpt2}},
+      {{"qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan"}, {kQwen2}},
+      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "midm-2.0", "lfm2"},
+       {kLlama3},
+       true,
+       true},
+      {{"smaug-bpe", "dbrx", "chatglm-bpe", "glm4"}, {kLlama3}},
+      {{"qwen35"}, {kQwen35}},
+      {{"gpt-4o", "llama4"}, {kGpt4o}},
+      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"},
+       {kDigits, kGpt2}},
+      {{"deepseek-v3", "hunyuan-dense"}, {kDeepSeekDigits, kDeepSeekCjk, kDeepSeekWords}},
+      {{"tekken"}, {kTekken}, true, true},
+      {{"seed-coder"}, {kSeedCoder}}};
   return all;
 }
 
@@ -122,7 +139,7 @@ class Splits {
     const bool ignore_merges = flag(rest_["model"], "ignore_merges", false);
     for (const Known& one : known())
       if (one.cuts == cuts && one.ignore_merges == ignore_merges)
-        return {.byte_level = true, .pre = one.name};
+        return {.byte_level = true, .pre = one.names[0]};
     refuse("pre_tokenizer", rest_["pre_tokenizer"],
            ignore_merges ? "with `ignore_merges` true, llama.cpp knows none that cuts texts so"
                          : "llama.cpp knows none that cuts texts so");
@@ -196,7 +213,35 @@ class Splits {
   std::vector<Json> normalizers_, pre_tokenizers_;
 };
 
+Json pretokenizer_of(const std::vector<std::string>& cuts) {
+  Json parts = Json::array();
+  for (const std::string& cut : cuts)
+    parts.push_back(cut == kDigits ? Json({{"type", "Digits"}, {"individual_digits", true}})
+                                   : Json({{"type", "Split"},
+                                           {"pattern", {{"Regex", cut}}},
+                                           {"behavior", "Isolated"},
+                                           {"invert", false}}));
+  parts.push_back({{"type", "ByteLevel"},
+                   {"add_prefix_space", false},
+                   {"trim_offsets", true},
+                   {"use_regex", false}});
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}};
+}
+
 }  // namespace
+
+GgufPretokenizer gguf_pretokenizer(const std::string& pre, const std::string& where) {
+  std::string names;
+  for (const Known& one : known())
+    for (const std::string& name : one.names) {
+      if (name == pre) return {pretokenizer_of(one.cuts), one.ignore_merges, one.adds_bos};
+      names += (names.empty() ? "" : ", ") + name;
+    }
+  throw DataError(str(where, ": `tokenizer.ggml.pre`: found ",
+                      pre.empty() ? "none" : "`" + pre + "`", ", expected one of ", names,
+                      "; model.tokenizer or --tokenizer names a directory with the model's "
+                      "tokenizer.json"));
+}
 
 GgufSplit gguf_split(const Json& rest, const std::string& where) {
   return Splits(rest, where).find();

@@ -1,6 +1,7 @@
-// Which of llama.cpp's tokenizers a tokenizer.json is.
+// Which of llama.cpp's tokenizers a tokenizer.json is, and the other way around.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "temper/base/json.h"
@@ -17,5 +18,14 @@ struct GgufSplit {
 // `rest` is a tokenizer.json without vocabulary and merges. Throws DataError that names what
 // llama.cpp has no form for.
 GgufSplit gguf_split(const Json& rest, const std::string& where);
+
+// The inverse for a byte-level tokenizer: what tokenizer.ggml.pre names.
+struct GgufPretokenizer {
+  Json json;                   // `pre_tokenizer` of a tokenizer.json
+  bool ignore_merges = false;  // of its model
+  bool adds_bos = false;       // where a file does not say
+};
+// Throws DataError that lists the known ones.
+GgufPretokenizer gguf_pretokenizer(const std::string& pre, const std::string& where);
 
 }  // namespace temper

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/gguf_splits.h"
+#include "temper/io/gguf_token_types.h"
 #include "temper/text/chat/chat_template.h"
 #include "temper/text/tokenizer/decoder.h"
 #include "temper/text/tokenizer/special_tokens.h"
@@ -17,23 +18,15 @@
 namespace temper {
 namespace {
 
-// llama.cpp's numbers of the kinds of tokens.
-enum Type : int32_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,  // found in text only where special tokens are parsed, never printed
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
+using Type = GgufTokenType;
 
 struct Token {
   std::string text;
-  Type type = kUnused;
+  Type type = Type::kUnused;
   float score = 0;
 };
 
-constexpr std::string_view kMarker = "▁";
+constexpr std::string_view kMarker = kGgufSpaceMark;
 
 std::string with_spaces(std::string_view text) {
   std::string out;
@@ -90,10 +83,10 @@ class Converter {
       if (token.text.empty())
         token.text = str("[PAD", id, "]");
       else if (!split_.byte_level && byte_of_fallback_token(token.text) >= 0)
-        token.type = kByte;
+        token.type = Type::kByte;
       else
-        token.type = kNormal;
-      if (unknown_ == id) token.type = kUnknown;
+        token.type = Type::kNormal;
+      if (unknown_ == id) token.type = Type::kUnknown;
     }
   }
 
@@ -109,10 +102,10 @@ class Converter {
       for (const char* name : {"lstrip", "rstrip", "single_word"})
         strips += item.value(name, Json(false)) == true;
       Token& token = tokens_[static_cast<size_t>(*id)];
-      if (token.type == kUnknown) continue;
+      if (token.type == Type::kUnknown) continue;
       token.type = type_of_added(item, token.text);
       // llama.cpp looks for these in the text as it was written.
-      if (token.type == kUserDefined && !split_.byte_level) token.text = with_spaces(token.text);
+      if (token.type == Type::kUserDefined && !split_.byte_level) token.text = with_spaces(token.text);
     }
     if (strips > 0)
       out_.notes.push_back(
@@ -121,19 +114,19 @@ class Converter {
   }
 
   Type type_of_added(const Json& item, const std::string& text) const {
-    if (item.value("special", Json(false)) == true) return kControl;
+    if (item.value("special", Json(false)) == true) return Type::kControl;
     // Runs of markers that are looked for before spaces become markers: they are found by merges
     // alone, and print as spaces.
     const bool raw = item.value("normalized", Json(true)) == false;
     if (!split_.byte_level && raw && text.find(kMarker) != text.npos && file_.vocabulary.find(text))
-      return kNormal;
-    return kUserDefined;
+      return Type::kNormal;
+    return Type::kUserDefined;
   }
 
   void check_bytes() const {
     std::unordered_set<int> bytes;
     for (const Token& token : tokens_)
-      if (token.type == kByte) bytes.insert(byte_of_fallback_token(token.text));
+      if (token.type == Type::kByte) bytes.insert(byte_of_fallback_token(token.text));
     check<DataError>(bytes.size() == 256, path_, ": `byte_fallback` with ", bytes.size(),
                      " of 256 byte tokens (<0x00> to <0xFF>); llama.cpp needs all of them");
   }
@@ -160,7 +153,7 @@ class Converter {
       tokens_[static_cast<size_t>(id)].score = -static_cast<float>(range.first);
     size_t others = 0;
     for (int32_t id = 0; id < asked_.size; ++id) {
-      if (tokens_[static_cast<size_t>(id)].type != kNormal || added_.contains(id)) continue;
+      if (tokens_[static_cast<size_t>(id)].type != Type::kNormal || added_.contains(id)) continue;
       const auto found = ranges.find(id);
       const size_t count = found == ranges.end() ? 0 : found->second.count;
       const bool together =
@@ -193,7 +186,7 @@ class Converter {
     for (Token& token : tokens_) {
       texts.push_back(std::move(token.text));
       scores.push_back(token.score);
-      types.push_back(token.type);
+      types.push_back(static_cast<int32_t>(token.type));
     }
     add("model", split_.byte_level ? std::string("gpt2") : asked_.character_model);
     add("pre", split_.byte_level || has_scores() ? split_.pre : asked_.character_model);

@@ -160,7 +160,7 @@ TEST_CASE("a GGUF file that claims what is not there is refused") {
     CHECK(problem(good.substr(0, size)).starts_with("file"));
   }
   CHECK(says("GGML", "does not begin with `GGUF`"));
-  CHECK(says("GGUF" + u32(2) + u64(0) + u64(0), "version 2"));
+  CHECK(says("GGUF" + u32(1) + u64(0) + u64(0), "version 1"));
   CHECK(says(head(UINT64_MAX, 0), "18446744073709551615 items in"));
   CHECK(says(head(0, UINT64_MAX / 2), "items in 0 bytes"));
   CHECK(says(head(0, 1) + u64(UINT64_MAX) + "12345", "18446744073709551615 bytes expected"));
@@ -188,7 +188,13 @@ TEST_CASE("a GGUF tensor that lies outside its file, or on another, is refused")
   CHECK(says(file(tensor("w", {UINT64_MAX}, 0, 0), 1, 16), "a size below 0, or too large"));
   CHECK(says(file(tensor("w", {INT64_MAX, INT64_MAX}, 0, 0), 1, 16), "too large"));
   CHECK(says(file(tensor("w", {1, 1, 1, 1, 1}, 0, 0), 1, 16), "5 dimensions"));
-  CHECK(says(file(tensor("w", {32}, 2, 0), 1, 18), "type 2 is not supported"));
+  CHECK(says(file(tensor("w", {256}, 23, 0), 1, 136), "tensor `w`: type IQ4_XS is not supported"));
+  CHECK(says(file(tensor("w", {32}, 77, 0), 1, 18), "tensor `w`: type 77 is not supported"));
+  CHECK(problem(file(tensor("w", {32, 2}, 2, 0), 1, 36)) == "no error");
+  CHECK(says(file(tensor("w", {32, 2}, 2, 0), 1, 35), "36 bytes lie outside"));
+  CHECK(says(file(tensor("w", {16, 2}, 2, 0), 1, 36), "rows of 16 values in Q4_0"));
+  CHECK(says(file(tensor("w", {uint64_t{1} << 62, 1}, 8, 0), 1, 36), "lie outside"));
+  CHECK(says(file(tensor("w", {uint64_t{1} << 62, 4}, 8, 0), 1, 36), "too large"));
   const auto aligned = [](uint32_t alignment) {
     return padded(head(0, 1) + gguf_text("general.alignment") + u32(4) + u32(alignment));
   };

@@ -89,7 +89,7 @@ void add_latent_parts(const nn::LatentConfig& l, int64_t heads, bool pairs, Gguf
   form.parts.push_back(
       {"self_attn.kv_b_proj.weight", "attn_k_b.weight", [by_head, l](const at::Tensor& v) {
          return by_head(v).narrow(1, 0, l.plain_dim).transpose(1, 2);
-       }});
+       }, /*elements=*/true});
   form.parts.push_back(
       {"self_attn.kv_b_proj.weight", "attn_v_b.weight", [by_head, l](const at::Tensor& v) {
          return by_head(v).narrow(1, l.plain_dim, l.value_dim);

@@ -57,17 +57,19 @@ at::Tensor joined_gates(const at::Tensor& value, const ops::DeltaRuleSpec& rule)
 void add_delta_net_parts(const ops::DeltaRuleSpec& rule, bool joined, GgufForm& form) {
   const GgufValueHeads heads{rule.key_heads, rule.value_heads / rule.key_heads, !joined};
   const int64_t before = 2 * rule.key_heads * rule.key_dim;
-  const auto add = [&](const char* own, const char* gguf, auto make) {
-    form.parts.push_back({str("linear_attn.", own), gguf, make});
+  const auto add = [&](const char* own, const char* gguf, auto arrange, bool elements = false) {
+    form.parts.push_back({str("linear_attn.", own), gguf, arrange, elements});
   };
   const auto rows = [heads](const at::Tensor& v) { return heads.rows(v); };
-  add("A_log", "ssm_a", [heads](const at::Tensor& v) { return heads.rows(ops::exp(v).neg()); });
+  add("A_log", "ssm_a", rows);
+  form.parts.back().apply = [](const at::Tensor& v) { return ops::exp(v).neg(); };
+  form.parts.back().undo = [](const at::Tensor& v) { return ops::log(v.neg()); };
   add("dt_bias", "ssm_dt.bias", rows);
   add("conv1d.weight", "ssm_conv1d.weight",
       [heads, before](const at::Tensor& v) { return heads.last_rows(v.squeeze(1), before); });
-  add("norm.weight", "ssm_norm.weight", [](const at::Tensor& v) { return v; });  // not 1 + weight
+  add("norm.weight", "ssm_norm.weight", nullptr);  // not 1 + weight
   add("out_proj.weight", "ssm_out.weight",
-      [heads](const at::Tensor& v) { return heads.columns(v); });
+      [heads](const at::Tensor& v) { return heads.columns(v); }, /*elements=*/true);
   if (joined) {
     add("in_proj_qkvz.weight", "attn_qkv.weight",
         [rule](const at::Tensor& v) { return joined_qkv(v, rule); });

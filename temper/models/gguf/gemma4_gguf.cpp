@@ -88,8 +88,7 @@ void add_gemma4(const HfConfig& source, const DecoderConfig& c, GgufForm& form) 
   form.set_number("attention.value_length", own.global.head_dim);
   form.set_number("attention.key_length_swa", c.attention.head_dim);
   form.set_number("attention.value_length_swa", c.attention.head_dim);
-  form.parts.push_back(
-      {"layer_scalar", "layer_output_scale.weight", [](const at::Tensor& value) { return value; }});
+  form.parts.push_back({"layer_scalar", "layer_output_scale.weight"});
   add_gemma4_layers(c, own, form);
   add_gemma4_rope(c, own, form);
 }

@@ -18,9 +18,14 @@ namespace temper::models {
 
 // A tensor that is made of a parameter of a block. One parameter may be made into several.
 struct GgufPart {
+  using Function = std::function<at::Tensor(const at::Tensor& value)>;
   std::string own, gguf;  // their names in the block: "mlp.gate.weight", "ffn_gate_inp.weight"
-  // Of the parameter's float32 value; of a tensor without memory (device meta), its shape.
-  std::function<at::Tensor(const at::Tensor& value)> make;
+  // Takes and moves rows (entries of the first dimension) of a tensor of any dtype, or, `elements`,
+  // also elements within them; null: it has them as they are.
+  Function arrange = nullptr;
+  bool elements = false;
+  // What becomes of each float32 value, and its inverse; null: nothing.
+  Function apply = nullptr, undo = nullptr;
 };
 
 struct GgufForm {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 
 namespace temper {
 namespace {
@@ -27,10 +28,7 @@ void add_tokens(Json& out, const Json& tokens, bool any_name) {
 
 }  // namespace
 
-bool is_model_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
+bool is_model_file(const fs::path& path) { return is_file(path.string()); }
 
 Json read_model_file(const std::string& model_dir, const char* name) {
   const fs::path path = fs::path(model_dir) / name;

@@ -1,0 +1,31 @@
+// The block formats of GGUF (gguf::Block), row by row, as codes and as float32 values. The values are
+// those of gguf-py's quants.py, each operation in float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "temper/io/gguf.h"
+
+namespace temper::models {
+
+// A row of `width` values:
+//   value = kinds[code] * scale                         Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4, Q3_K, Q6_K
+//   value = code * scale - offset                       Q4_1, Q5_1, Q2_K, Q4_K, Q5_K
+// where, of K-quants, scale = scales[super-block] * sub_scales[group], offset likewise.
+struct GgufRow {
+  int64_t group = 0;                 // values that share a scale
+  std::vector<uint8_t> codes;        // [width]
+  std::vector<float> scales;         // [width / group], of K-quants [width / 256]
+  std::vector<float> offsets;        // as scales; empty: none
+  std::vector<int8_t> sub_scales;    // K-quants: [width / group]
+  std::vector<uint8_t> sub_offsets;  // those that have offsets
+};
+
+// Reads the bytes of a row. `row` is used again.
+void read_gguf_row(gguf::Block type, const std::byte* bytes, int64_t width, GgufRow& row);
+// The values [width] of the row.
+void gguf_row_values(gguf::Block type, const GgufRow& row, int64_t width, float* values);
+
+}  // namespace temper::models
