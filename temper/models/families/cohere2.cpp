@@ -4,7 +4,10 @@
 //   n = layer_norm(x)
 //   y = x + o(attend(r(q(n)), r(k(n)), v(n))) + down(silu(gate(n)) * up(n))
 //   logits = logit_scale head(layer_norm(y))
+#include <nlohmann/json.hpp>
+
 #include "temper/models/decoder.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {
@@ -38,6 +41,12 @@ void add_cohere2_scale(const HfConfig& source, const DecoderConfig& c, GgufForm&
   form.set_real("logit_scale", c.logit_scale);
 }
 
+void read_cohere2_gguf(const GgufSource& source, Json& config) {
+  config.erase("rms_norm_eps");
+  config["layer_norm_eps"] = source.real("attention.layer_norm_epsilon", 1e-5);
+  config["logit_scale"] = source.real("logit_scale", 0.0625);
+}
+
 const RegisteredFamily kCohere2(
     {.model_type = "cohere2",
      .help = "Command R7B and A: attention beside the MLP, layer norms, layers without positions",
@@ -52,7 +61,8 @@ const RegisteredFamily kCohere2(
                               .windows = true,
                               .window_period = 4,
                               .window_rotates = true,
-                              .add = &add_cohere2_scale}});
+                              .add = &add_cohere2_scale,
+                              .read = &read_cohere2_gguf}});
 
 }  // namespace
 }  // namespace temper::models

@@ -16,6 +16,8 @@ void apply_granite_factors(const HfConfig& config, DecoderConfig& of_granite);
 
 // GgufArchitecture::add: the same factors as keys.
 void add_granite_factors(const HfConfig& source, const DecoderConfig& of_granite, GgufForm& form);
+// GgufArchitecture::read: the factors of these keys.
+void read_granite_factors(const GgufSource& source, Json& config);
 
 // OLMo 2 and 3: all but rotary positions and windows.
 DecoderConfig olmo_config(const HfConfig& config);

@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 #include "temper/models/sparse_mlp.h"
 
@@ -86,10 +88,11 @@ constexpr GgufName kDeepseekGgufNames[] = {
 // transposed, and what is attended through the part that makes values.
 void add_latent_parts(const nn::LatentConfig& l, int64_t heads, bool pairs, GgufForm& form) {
   const auto by_head = [heads](const at::Tensor& v) { return v.view({heads, -1, v.size(1)}); };
-  form.parts.push_back(
-      {"self_attn.kv_b_proj.weight", "attn_k_b.weight", [by_head, l](const at::Tensor& v) {
-         return by_head(v).narrow(1, 0, l.plain_dim).transpose(1, 2);
-       }, /*elements=*/true});
+  form.parts.push_back({"self_attn.kv_b_proj.weight", "attn_k_b.weight",
+                        [by_head, l](const at::Tensor& v) {
+                          return by_head(v).narrow(1, 0, l.plain_dim).transpose(1, 2);
+                        },
+                        /*elements=*/true});
   form.parts.push_back(
       {"self_attn.kv_b_proj.weight", "attn_v_b.weight", [by_head, l](const at::Tensor& v) {
          return by_head(v).narrow(1, l.plain_dim, l.value_dim);
@@ -163,6 +166,39 @@ void add_latent_gguf(const HfConfig& source, const DecoderConfig& c, GgufForm& f
         "a little");
 }
 
+// The inverse of add_latent_scale: `mscale_all_dim` M with 1 + 0.1 M ln(factor) = sqrt(scores).
+void read_latent_scale(const GgufSource& source, Json& config) {
+  if (!config.contains("rope_scaling")) return;
+  Json& rope = config["rope_scaling"];
+  const double factor = rope["factor"], a = source.real("rope.scaling.attn_factor", 1),
+               l = 10 * source.real("rope.scaling.yarn_log_multiplier", 0);
+  if (factor <= 1) source.fail("rope.scaling.factor", str("found ", factor, ", not above 1"));
+  const bool yarn = rope["rope_type"] == "yarn";
+  const double m = nn::yarn_attention_factor(factor), m_l = 1 + l * (m - 1);
+  const double cosines = yarn && l == 0 ? a * m : a,
+               scores = yarn && l != 0 ? a * m_l : a * m * m_l;
+  rope["mscale_all_dim"] = std::round((scores - 1) / (m - 1) * 1e6) / 1e6;
+  if (yarn) rope["attention_factor"] = cosines;
+}
+
+void read_latent_gguf(const GgufSource& source, Json& config) {
+  const int64_t rotated = source.number("rope.dimension_count"),
+                query = source.number("attention.key_length_mla"),
+                rank = source.number("attention.q_lora_rank", 0);
+  if (query <= rotated)
+    source.fail("attention.key_length_mla",
+                str("found ", query, ", expected more than rope.dimension_count, ", rotated));
+  read_gguf_sigmoids(source, config);
+  config.erase("head_dim");
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  config["q_lora_rank"] = rank == 0 ? Json() : Json(rank);
+  config["kv_lora_rank"] = source.number("attention.kv_lora_rank");
+  config["qk_rope_head_dim"] = rotated;
+  config["qk_nope_head_dim"] = query - rotated;
+  config["v_head_dim"] = source.number("attention.value_length_mla");
+  read_latent_scale(source, config);
+}
+
 const RegisteredFamily kDeepseekV3(
     {.model_type = "deepseek_v3",
      .help =
@@ -181,7 +217,8 @@ const RegisteredFamily kDeepseekV3(
                               .sigmoids = true,
                               .dense_first = true,
                               .names = kDeepseekGgufNames,
-                              .add = &add_latent_gguf}});
+                              .add = &add_latent_gguf,
+                              .read = &read_latent_gguf}});
 
 }  // namespace
 }  // namespace temper::models

@@ -1,7 +1,10 @@
 // GLM-4.5's mixtures of experts (arXiv 2508.06471): half of each head rotates; after the first
 // layers experts that are chosen by sigmoids and a bias, as in DeepSeek-V3, beside one that every
 // token goes through.
+#include <nlohmann/json.hpp>
+
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -36,6 +39,11 @@ void read_glm4_moe(TensorMap& tensors, const HfConfig& config) {
 }
 void write_glm4_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
+void read_glm4_moe_gguf(const GgufSource& source, Json& config) {
+  read_gguf_sigmoids(source, config);
+  config["use_qk_norm"] = source.any_block_has("attn_q_norm.weight");
+}
+
 const RegisteredFamily kGlm4Moe(
     {.model_type = "glm4_moe",
      .help = "GLM-4.5: a sigmoid router with a bias, shared experts, dense first layers",
@@ -48,7 +56,8 @@ const RegisteredFamily kGlm4Moe(
                               .post_norm = true,
                               .weights = GgufArchitecture::Weights::kByKey,
                               .sigmoids = true,
-                              .dense_first = true}});
+                              .dense_first = true,
+                              .read = &read_glm4_moe_gguf}});
 
 }  // namespace
 }  // namespace temper::models

@@ -12,6 +12,7 @@
 #include "temper/models/config_values.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 #include "temper/models/sparse_mlp.h"
 
@@ -122,6 +123,15 @@ void refuse_other_units(const HfConfig& source, const DecoderConfig& c, GgufForm
   if (!c.attention.o_bias) form.refuse(source, "attention_bias", "no bias of attention's output");
 }
 
+// Of yarn's blend, gpt-oss rounds neither end.
+void read_gpt_oss_gguf(const GgufSource& source, Json& config) {
+  read_gguf_experts(source, "num_local_experts", "intermediate_size", config);
+  if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] == "yarn")
+    config["rope_scaling"]["truncate"] = false;
+  else if (!config.contains("rope_scaling"))
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", config["rope_theta"]}};
+}
+
 const RegisteredFamily kGptOss(
     {.model_type = "gpt_oss",
      .help = "gpt-oss: attention sinks, windows, experts with biases and limits; reads MXFP4",
@@ -139,7 +149,8 @@ const RegisteredFamily kGptOss(
                               .windows = true,
                               .window_period = 2,
                               .names = kGptOssGgufNames,
-                              .add = &refuse_other_units}});
+                              .add = &refuse_other_units,
+                              .read = &read_gpt_oss_gguf}});
 
 }  // namespace
 }  // namespace temper::models

@@ -4,7 +4,11 @@
 //   h = x + residual_multiplier o(attend(q, k, v)), whose scores are attention_multiplier q·k
 //   y = h + residual_multiplier down(silu(gate(n2 h)) * up(n2 h))
 //   logits = head(norm(y)) / logits_scaling
+#include <cmath>
+#include <nlohmann/json.hpp>
+
 #include "temper/models/families/common.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {
@@ -28,6 +32,14 @@ void add_granite_factors(const HfConfig& source, const DecoderConfig& c, GgufFor
   form.set_real("embedding_scale", c.embedding_scale);
   form.set_real("residual_scale", c.residual_scale);
   form.set_real("logit_scale", 1 / c.logit_scale);
+}
+
+void read_granite_factors(const GgufSource& source, Json& config) {
+  config["embedding_multiplier"] = source.real("embedding_scale", 1);
+  config["residual_multiplier"] = source.real("residual_scale", 1);
+  config["logits_scaling"] = source.real("logit_scale", 1);
+  config["attention_multiplier"] =
+      source.real("attention.scale", 1 / std::sqrt(config["head_dim"].get<double>()));
 }
 
 namespace {
@@ -57,7 +69,8 @@ const RegisteredFamily kGranite(
                               .output_bias = true,
                               .mlp_bias = true,
                               .scale_key = true,
-                              .add = &add_granite_factors}});
+                              .add = &add_granite_factors,
+                              .read = &read_granite_factors}});
 
 }  // namespace
 }  // namespace temper::models

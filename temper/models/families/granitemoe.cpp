@@ -1,7 +1,10 @@
 // Granite 3's mixtures of experts (IBM; Shen et al., arXiv 2408.13359): Granite's four factors, and
 // in place of the MLP experts whose weights are a softmax over the chosen ones.
+#include <nlohmann/json.hpp>
+
 #include "temper/models/families/common.h"
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -40,6 +43,11 @@ void write_granitemoe(NamedTensors& tensors) {
 
 constexpr GgufName kGraniteMoeGgufNames[] = {{"block_sparse_moe.router", "ffn_gate_inp"}};
 
+void read_granitemoe_gguf(const GgufSource& source, Json& config) {
+  read_granite_factors(source, config);
+  read_gguf_experts(source, "num_local_experts", "intermediate_size", config);
+}
+
 const RegisteredFamily kGraniteMoe(
     {.model_type = "granitemoe",
      .help = "Granite 3's mixtures of experts: Granite's factors, a softmax over the chosen",
@@ -54,7 +62,8 @@ const RegisteredFamily kGraniteMoe(
                               .output_bias = true,
                               .scale_key = true,
                               .names = kGraniteMoeGgufNames,
-                              .add = &add_granite_factors}});
+                              .add = &add_granite_factors,
+                              .read = &read_granitemoe_gguf}});
 
 }  // namespace
 }  // namespace temper::models

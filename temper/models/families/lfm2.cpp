@@ -5,8 +5,10 @@
 //   y = h + w2(silu(w1(n2 h)) * w3(n2 h))
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/models/decoder.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {
@@ -91,6 +93,21 @@ void add_convolutions(const HfConfig& source, const DecoderConfig& c, GgufForm& 
   form.set("attention.head_count_kv", GgufArray(std::move(heads)));
 }
 
+void read_lfm2_gguf(const GgufSource& source, Json& config) {
+  const auto layers = config["num_hidden_layers"].get<int64_t>();
+  const std::vector<double> heads = source.by_layer("attention.head_count_kv", layers);
+  Json types = Json::array();
+  for (const double count : heads) types.push_back(count == 0 ? "conv" : "full_attention");
+  config["layer_types"] = std::move(types);
+  config["norm_eps"] = config["rms_norm_eps"];
+  config.erase("rms_norm_eps");
+  config["block_auto_adjust_ff_dim"] = false;
+  config["block_ff_dim"] = config["intermediate_size"];
+  config["tie_embedding"] = config["tie_word_embeddings"];
+  config["conv_L_cache"] = source.number("shortconv.l_cache");
+  config["conv_bias"] = source.any_block_has("shortconv.conv.bias");
+}
+
 const RegisteredFamily kLfm2(
     {.model_type = "lfm2",
      .help = "LFM2: short convolutions in most layers, attention in the others",
@@ -100,7 +117,8 @@ const RegisteredFamily kLfm2(
      .gguf = GgufArchitecture{.name = "lfm2",
                               .own_head_size = false,
                               .names = kLfm2GgufNames,
-                              .add = &add_convolutions}});
+                              .add = &add_convolutions,
+                              .read = &read_lfm2_gguf}});
 
 }  // namespace
 }  // namespace temper::models

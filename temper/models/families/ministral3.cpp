@@ -8,6 +8,7 @@
 
 #include "temper/models/config_values.h"
 #include "temper/models/decoder.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {
@@ -54,6 +55,19 @@ void add_temperature(const HfConfig&, const DecoderConfig& c, GgufForm& form) {
                   std::llround(c.rotary.original_max_position_embeddings));
 }
 
+void read_temperature(const GgufSource& source, Json& config) {
+  Json rope = config.value("rope_scaling", Json::object());
+  config.erase("rope_scaling");
+  rope["rope_theta"] = config["rope_theta"];
+  if (!rope.contains("rope_type")) rope["rope_type"] = "default";
+  if (source.has("rope.scaling.original_context_length"))
+    rope["original_max_position_embeddings"] =
+        source.number("rope.scaling.original_context_length");
+  rope["llama_4_scaling_beta"] = source.real("attention.temperature_scale", 0);
+  config["rope_parameters"] = std::move(rope);
+  config.erase("rope_theta");
+}
+
 const RegisteredFamily kMinistral3(
     {.model_type = "ministral3",
      .help = "Ministral 3, also of a `mistral3`: queries grow with the position",
@@ -61,8 +75,11 @@ const RegisteredFamily kMinistral3(
      .causal_lm = "Ministral3ForCausalLM",
      .sequence_classification = "Ministral3ForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .gguf = GgufArchitecture{
-         .name = "mistral3", .interleaved = true, .rope_factors = true, .add = &add_temperature}});
+     .gguf = GgufArchitecture{.name = "mistral3",
+                              .interleaved = true,
+                              .rope_factors = true,
+                              .add = &add_temperature,
+                              .read = &read_temperature}});
 
 }  // namespace
 }  // namespace temper::models

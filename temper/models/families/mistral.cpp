@@ -33,7 +33,8 @@ const RegisteredFamily kMistral(
      .causal_lm = "MistralForCausalLM",
      .sequence_classification = "MistralForSequenceClassification",
      .sanitize = &unwrap_language_model,
-     .gguf = GgufArchitecture{.name = "llama", .interleaved = true, .rope_factors = true}});
+     .gguf = GgufArchitecture{
+         .name = "llama", .interleaved = true, .rope_factors = true, .reads = false}});
 
 }  // namespace
 }  // namespace temper::models

@@ -1,7 +1,10 @@
 // Mixtral (Jiang et al., arXiv 2401.04088): Mistral's attention, and in place of the MLP two of
 // eight experts, whose weights are a softmax over these two.
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -40,6 +43,10 @@ void write_mixtral(NamedTensors& tensors) {
   write_experts(tensors, ExpertForm::kSingle, kMixtralNames);
 }
 
+void read_mixtral_gguf(const GgufSource& source, Json& config) {
+  read_gguf_experts(source, "num_local_experts", "intermediate_size", config);
+}
+
 const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .help = "Mixtral: two of eight experts",
                                  .paper = "arXiv 2401.04088",
@@ -48,8 +55,11 @@ const RegisteredFamily kMixtral({.model_type = "mixtral",
                                  .sequence_classification = "MixtralForSequenceClassification",
                                  .sanitize = &read_mixtral,
                                  .restore = &write_mixtral,
-                                 .gguf = GgufArchitecture{
-                                     .name = "llama", .interleaved = true, .rope_factors = true}});
+                                 .gguf = GgufArchitecture{.name = "llama",
+                                                          .interleaved = true,
+                                                          .rope_factors = true,
+                                                          .given = "expert_count",
+                                                          .read = &read_mixtral_gguf}});
 
 }  // namespace
 }  // namespace temper::models

@@ -1,6 +1,9 @@
 // OLMoE (Muennighoff et al., arXiv 2409.02060): Llama with norms over all queries and all keys of a
 // token, and in place of the MLP eight of 64 experts.
+#include <nlohmann/json.hpp>
+
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -29,6 +32,11 @@ DecoderConfig olmoe_config(const HfConfig& config) {
 void read_olmoe(TensorMap& tensors, const HfConfig&) { read_experts(tensors, {}); }
 void write_olmoe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
+void read_olmoe_gguf(const GgufSource& source, Json& config) {
+  read_gguf_experts(source, "num_experts", "intermediate_size", config);
+  config["norm_topk_prob"] = false;
+}
+
 const RegisteredFamily kOlmoe({.model_type = "olmoe",
                                .help = "OLMoE: eight of 64 experts, norms over all q and k",
                                .paper = "arXiv 2409.02060",
@@ -41,7 +49,8 @@ const RegisteredFamily kOlmoe({.model_type = "olmoe",
                                    .needs_head = true,
                                    .own_head_size = false,
                                    .fewer_kv_heads = false,
-                                   .weights = GgufArchitecture::Weights::kPlain}});
+                                   .weights = GgufArchitecture::Weights::kPlain,
+                                   .read = &read_olmoe_gguf}});
 
 }  // namespace
 }  // namespace temper::models

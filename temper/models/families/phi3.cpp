@@ -8,6 +8,7 @@
 
 #include "temper/models/config_values.h"
 #include "temper/models/decoder.h"
+#include "temper/models/gguf/gguf_config.h"
 
 namespace temper::models {
 namespace {
@@ -28,15 +29,23 @@ DecoderConfig phi3_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kPhi3({.model_type = "phi3",
-                              .help = "Phi-3 and Phi-4: joined projections, longrope",
-                              .paper = "arXiv 2404.14219",
-                              .config = &phi3_config,
-                              .causal_lm = "Phi3ForCausalLM",
-                              .sequence_classification = "Phi3ForSequenceClassification",
-                              .sanitize = &unwrap_language_model,
-                              .gguf = GgufArchitecture{
-                                  .name = "phi3", .longrope = true, .own_head_size = false}});
+// Where a file has factors, cosines and sines are scaled as it says; where it has none, the length
+// that the model was trained for is that of its context.
+void read_phi3_gguf(const GgufSource&, Json& config) {
+  if (!config.contains("original_max_position_embeddings"))
+    config["original_max_position_embeddings"] = config["max_position_embeddings"];
+}
+
+const RegisteredFamily kPhi3(
+    {.model_type = "phi3",
+     .help = "Phi-3 and Phi-4: joined projections, longrope",
+     .paper = "arXiv 2404.14219",
+     .config = &phi3_config,
+     .causal_lm = "Phi3ForCausalLM",
+     .sequence_classification = "Phi3ForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .gguf = GgufArchitecture{
+         .name = "phi3", .longrope = true, .own_head_size = false, .read = &read_phi3_gguf}});
 
 }  // namespace
 }  // namespace temper::models

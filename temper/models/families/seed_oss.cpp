@@ -2,7 +2,10 @@
 // own.
 //   h = x + o(attend(rotate(q(n1 x)), rotate(k(n1 x)), v(n1 x)))
 //   y = h + down(silu(gate(n2 h)) * up(n2 h))
+#include <nlohmann/json.hpp>
+
 #include "temper/models/decoder.h"
+#include "temper/models/gguf/gguf_config.h"
 
 namespace temper::models {
 namespace {
@@ -23,13 +26,18 @@ DecoderConfig seed_oss_config(const HfConfig& config) {
   return c;
 }
 
-const RegisteredFamily kSeedOss({.model_type = "seed_oss",
-                                 .help = "Seed-OSS: biases on q, k and v, a head size of its own",
-                                 .config = &seed_oss_config,
-                                 .causal_lm = "SeedOssForCausalLM",
-                                 .sequence_classification = "SeedOssForSequenceClassification",
-                                 .sanitize = &unwrap_language_model,
-                                 .gguf = GgufArchitecture{.name = "seed_oss", .post_norm = true}});
+void read_seed_oss_gguf(const GgufSource& source, Json& config) {
+  config["attention_bias"] = source.any_block_has("attn_q.bias");
+}
+
+const RegisteredFamily kSeedOss(
+    {.model_type = "seed_oss",
+     .help = "Seed-OSS: biases on q, k and v, a head size of its own",
+     .config = &seed_oss_config,
+     .causal_lm = "SeedOssForCausalLM",
+     .sequence_classification = "SeedOssForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .gguf = GgufArchitecture{.name = "seed_oss", .post_norm = true, .read = &read_seed_oss_gguf}});
 
 }  // namespace
 }  // namespace temper::models

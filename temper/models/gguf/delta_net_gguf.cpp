@@ -1,8 +1,11 @@
 // Models with gated delta nets as llama.cpp's architectures read them.
 #include <ATen/ATen.h>
 
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/models/families/qwen/delta_net.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/ops/pointwise.h"
 
 namespace temper::models {
@@ -68,7 +71,8 @@ void add_delta_net_parts(const ops::DeltaRuleSpec& rule, bool joined, GgufForm& 
   add("conv1d.weight", "ssm_conv1d.weight",
       [heads, before](const at::Tensor& v) { return heads.last_rows(v.squeeze(1), before); });
   add("norm.weight", "ssm_norm.weight", nullptr);  // not 1 + weight
-  add("out_proj.weight", "ssm_out.weight",
+  add(
+      "out_proj.weight", "ssm_out.weight",
       [heads](const at::Tensor& v) { return heads.columns(v); }, /*elements=*/true);
   if (joined) {
     add("in_proj_qkvz.weight", "attn_qkv.weight",
@@ -129,13 +133,36 @@ void add_apart_delta_net(const HfConfig& source, const DecoderConfig& c, GgufFor
            GgufArray(std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}));
 }
 
+void read_delta_net_gguf(const GgufSource& source, Json& config) {
+  const auto layers = config["num_hidden_layers"].get<int64_t>();
+  config["linear_conv_kernel_dim"] = source.number("ssm.conv_kernel");
+  config["linear_key_head_dim"] = config["linear_value_head_dim"] = source.number("ssm.state_size");
+  config["linear_num_key_heads"] = source.number("ssm.group_count");
+  config["linear_num_value_heads"] = source.number("ssm.time_step_rank");
+  const int64_t interval = source.number("full_attention_interval", 4);
+  config["full_attention_interval"] = interval;
+  const std::vector<double> listed = source.by_layer("attention.recurrent_layers", layers);
+  Json types = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool state = listed.empty() ? interval == 0 || (i + 1) % interval != 0
+                                      : listed[static_cast<size_t>(i)] != 0;
+    types.push_back(state ? "linear_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  if (source.number("expert_count", 0) == 0) return;
+  read_gguf_experts(source, "num_experts", "moe_intermediate_size", config);
+  config["shared_expert_intermediate_size"] = source.number("expert_shared_feed_forward_length");
+  config["norm_topk_prob"] = true;
+}
+
 }  // namespace
 
 GgufArchitecture delta_net_gguf(const char* name, bool joined) {
   return {.name = name,
           .post_norm = true,
           .names = kDeltaNetGgufNames,
-          .add = joined ? &add_joined_delta_net : &add_apart_delta_net};
+          .add = joined ? &add_joined_delta_net : &add_apart_delta_net,
+          .read = &read_delta_net_gguf};
 }
 
 }  // namespace temper::models

@@ -1,6 +1,9 @@
 // Gemma 4's language model as llama.cpp's architecture reads it.
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/models/families/gemma/gemma4.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/gguf/gguf_form.h"
 
 namespace temper::models {
@@ -20,6 +23,9 @@ constexpr GgufName kGemma4GgufNames[] = {
     {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
     {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
 };
+
+// What the angles of pairs that do not rotate are divided by.
+constexpr float kNothing = 1e30f;
 
 // Layers that share keys read those of the last two layers that have their own: of the first of
 // these where they have a window, else of the second. Some layer must have a window.
@@ -61,7 +67,6 @@ void add_gemma4_layers(const DecoderConfig& c, const Gemma4Config& own, GgufForm
 // Layers without a window divide the angles of their pairs by rope_freqs. Those that do not rotate
 // are divided by so much that nothing is left.
 void add_gemma4_rope(const DecoderConfig& c, const Gemma4Config& own, GgufForm& form) {
-  constexpr float kNothing = 1e30f;
   const bool proportional = c.rotary.kind == nn::RotaryConfig::Kind::kProportional;
   const int64_t size = own.global.head_dim;
   const nn::Rotary checked(c.rotary, size);  // its size is a config's, and bounds what follows
@@ -93,6 +98,60 @@ void add_gemma4(const HfConfig& source, const DecoderConfig& c, GgufForm& form) 
   add_gemma4_rope(c, own, form);
 }
 
+Json read_gemma4_rope(const GgufSource& source, const Json& config) {
+  const std::vector<float> factors = source.values_of("rope_freqs.weight");
+  Json whole = {{"rope_type", "default"}, {"rope_theta", config["rope_theta"]}};
+  const auto rotated =
+      std::count_if(factors.begin(), factors.end(), [](float factor) { return factor < kNothing; });
+  if (rotated > 0 && (static_cast<size_t>(rotated) < factors.size() || factors[0] != 1)) {
+    whole["rope_type"] = "proportional";
+    whole["partial_rotary_factor"] =
+        static_cast<double>(rotated) / static_cast<double>(factors.size());
+    if (factors[0] != 1) whole["factor"] = factors[0];
+  }
+  const double windowed = source.real("rope.freq_base_swa", 10000);
+  return {{"full_attention", std::move(whole)},
+          {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", windowed}}}};
+}
+
+// Heads of layers with a window and of the others, and the widths of layers that share keys.
+void read_gemma4_layers(const GgufSource& source, const std::vector<bool>& windowed, Json& config) {
+  const auto layers = static_cast<int64_t>(windowed.size());
+  const std::vector<double> heads = source.by_layer("attention.head_count_kv", layers),
+                            widths = source.by_layer("feed_forward_length", layers);
+  bool keys_are_values = false;
+  for (size_t i = 0; i < windowed.size(); ++i) {
+    if (!heads.empty())
+      config[windowed[i] ? "num_key_value_heads" : "num_global_key_value_heads"] =
+          static_cast<int64_t>(heads[i]);
+    const std::string block = str("blk.", i, ".");
+    keys_are_values = keys_are_values || (source.has_tensor(block + "attn_k.weight") &&
+                                          !source.has_tensor(block + "attn_v.weight"));
+  }
+  config["attention_k_eq_v"] = keys_are_values;
+  config["num_kv_shared_layers"] = source.number("attention.shared_kv_layers", 0);
+  config["use_double_wide_mlp"] = !widths.empty() && widths.back() == 2 * widths[0];
+}
+
+void read_gemma4_gguf(const GgufSource& source, Json& config) {
+  const auto layers = config["num_hidden_layers"].get<int64_t>();
+  read_gemma4_layers(source, gguf_windows(source, layers, 0), config);
+  config["global_head_dim"] = source.number("attention.key_length");
+  config["head_dim"] = source.number("attention.key_length_swa");
+  config["hidden_size_per_layer_input"] = source.number("embedding_length_per_layer_input", 0);
+  config["vocab_size_per_layer_input"] = config["vocab_size"];
+  const double cap = source.real("final_logit_softcapping", 30);
+  config["final_logit_softcapping"] = cap == 0 ? Json() : Json(cap);
+  config["rope_parameters"] = read_gemma4_rope(source, config);
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  config["enable_moe_block"] = source.number("expert_count", 0) > 0;
+  if (!config["enable_moe_block"].get<bool>()) return;
+  read_gguf_experts(source, "num_experts", "moe_intermediate_size", config);
+  config["top_k_experts"] = config["num_experts_per_tok"];
+  config.erase("num_experts_per_tok");
+}
+
 }  // namespace
 
 GgufArchitecture gemma4_gguf() {
@@ -104,7 +163,8 @@ GgufArchitecture gemma4_gguf() {
           .post_norm = true,
           .windows = true,
           .names = kGemma4GgufNames,
-          .add = &add_gemma4};
+          .add = &add_gemma4,
+          .read = &read_gemma4_gguf};
 }
 
 }  // namespace temper::models

@@ -1,12 +1,16 @@
 // What llama.cpp's architecture for a family computes; of a config that asks for something else,
-// `export --format gguf` says which key it is (gguf_form.h).
+// `export --format gguf` says which key it is (gguf_form.h). A file's keys become a config again
+// (gguf_config.h).
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "temper/base/json.h"
+
 namespace temper::models {
 
+class GgufSource;
 class HfConfig;
 struct DecoderConfig;
 struct GgufForm;
@@ -51,6 +55,13 @@ struct GgufArchitecture {
   std::span<const GgufName> names = {};  // the family's own, beside those of every decoder
   // Adds what is the family's own, or refuses it.
   void (*add)(const HfConfig& source, const DecoderConfig& config, GgufForm& form) = nullptr;
+
+  // Of reading: of families with the same `name`, that one is the file's of which it has the key
+  // `given` (above 0), else that without one; false: it never is.
+  const char* given = nullptr;
+  bool reads = true;
+  // Adds to the config.json that is made of a file what is the family's own.
+  void (*read)(const GgufSource& source, Json& config) = nullptr;
 };
 
 }  // namespace temper::models

@@ -5,17 +5,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "temper/ops/formats.h"
-
 namespace temper::models {
 namespace {
 
 using gguf::Block;
 
 constexpr int64_t kSuper = 256;  // values of a super-block of K-quants
-
-constexpr float kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                    1,    13,   25,  38,  53,  69,  89,  113};
 
 float half_at(const uint8_t* bytes) {
   uint16_t bits;
@@ -37,8 +32,7 @@ void add_fifth_bits(const uint8_t* bits, uint8_t* codes) {
 
 // Two bits of each of 256 codes: each byte has those of four runs of 32.
 void read_pairs_of_bits(const uint8_t* from, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i)
-    codes[i] = from[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3;
+  for (int i = 0; i < 256; ++i) codes[i] = from[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3;
 }
 // Four bits of each of 256 codes: each byte has those of two runs of `run`.
 void read_halves(const uint8_t* from, int run, uint8_t* codes) {
@@ -69,8 +63,7 @@ void read_q2k(const uint8_t* b, size_t at, GgufRow& row) {
 void read_q3k(const uint8_t* b, size_t at, GgufRow& row) {
   uint8_t* const codes = &row.codes[256 * at];
   read_pairs_of_bits(b + 32, codes);
-  for (int i = 0; i < 256; ++i)
-    codes[i] |= static_cast<uint8_t>((b[i % 32] >> (i / 32) & 1) << 2);
+  for (int i = 0; i < 256; ++i) codes[i] |= static_cast<uint8_t>((b[i % 32] >> (i / 32) & 1) << 2);
   const uint8_t* const s = b + 96;
   for (size_t i = 0; i < 16; ++i) {
     const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4, high = s[8 + i % 4] >> (2 * (i / 4)) & 3;
@@ -137,39 +130,54 @@ const gguf::BlockType& row_of(Block type) {
 }
 
 bool has_offsets(Block type) {
-  return type == Block::kQ4_1 || type == Block::kQ5_1 || type == Block::kQ2K ||
-         type == Block::kQ4K || type == Block::kQ5K;
+  return ops::row_of(gguf_format(type)).offset != ops::OffsetKind::kNone;
 }
 
 // What a code stands for before it is scaled.
-float kind_of(Block type, uint8_t code) {
-  switch (type) {
-    case Block::kQ4_0:
-      return static_cast<float>(code - 8);
-    case Block::kQ5_0:
-      return static_cast<float>(code - 16);
-    case Block::kQ8_0:
-      return static_cast<float>(static_cast<int8_t>(code));
-    case Block::kQ3K:
-      return static_cast<float>(code - 4);
-    case Block::kQ6K:
-      return static_cast<float>(code - 32);
-    case Block::kIq4Nl:
-      return kIq4NlValues[code & 15];
-    case Block::kMxfp4:
-      return ops::kE2m1Values[code & 15];
-    default:
-      return static_cast<float>(code);
-  }
+float kind_of(const ops::FormatRow& format, int code) {
+  if (format.kind == ops::CodeKind::kTable) return format.values[code & 15];
+  return static_cast<float>(format.kind == ops::CodeKind::kInt8 ? static_cast<int8_t>(code)
+                                                                : code + format.first);
 }
 
 }  // namespace
+
+ops::WeightFormat gguf_format(Block type) {
+  using ops::WeightFormat;
+  switch (type) {
+    case Block::kQ4_0:
+      return WeightFormat::kQ4_0;
+    case Block::kQ4_1:
+      return WeightFormat::kQ4_1;
+    case Block::kQ5_0:
+      return WeightFormat::kQ5_0;
+    case Block::kQ5_1:
+      return WeightFormat::kQ5_1;
+    case Block::kQ8_0:
+      return WeightFormat::kQ8_0;
+    case Block::kQ2K:
+      return WeightFormat::kQ2K;
+    case Block::kQ3K:
+      return WeightFormat::kQ3K;
+    case Block::kQ4K:
+      return WeightFormat::kQ4K;
+    case Block::kQ5K:
+      return WeightFormat::kQ5K;
+    case Block::kQ6K:
+      return WeightFormat::kQ6K;
+    case Block::kIq4Nl:
+      return WeightFormat::kIq4Nl;
+    case Block::kMxfp4:
+      return WeightFormat::kMxFp4;
+  }
+  return WeightFormat::kQ8_0;
+}
 
 void read_gguf_row(Block type, const std::byte* bytes, int64_t width, GgufRow& row) {
   const gguf::BlockType& format = row_of(type);
   const bool super = format.values == kSuper;
   const auto blocks = static_cast<size_t>(width / format.values);
-  row.group = !super || type == Block::kQ4K || type == Block::kQ5K ? 32 : 16;
+  row.group = ops::row_of(gguf_format(type)).block;
   const auto groups = static_cast<size_t>(width / row.group);
   row.codes.resize(static_cast<size_t>(width));
   row.scales.resize(blocks);
@@ -184,7 +192,8 @@ void read_gguf_row(Block type, const std::byte* bytes, int64_t width, GgufRow& r
 void gguf_row_values(Block type, const GgufRow& row, int64_t width, float* values) {
   const bool super = !row.sub_scales.empty();
   float kinds[256];
-  for (int code = 0; code < 256; ++code) kinds[code] = kind_of(type, static_cast<uint8_t>(code));
+  for (int code = 0; code < 256; ++code)
+    kinds[code] = kind_of(ops::row_of(gguf_format(type)), code);
   for (int64_t first = 0; first < width; first += row.group) {
     const auto group = static_cast<size_t>(first / row.group),
                block = super ? static_cast<size_t>(first / kSuper) : group;

@@ -1,5 +1,5 @@
-// The block formats of GGUF (gguf::Block), row by row, as codes and as float32 values. The values are
-// those of gguf-py's quants.py, each operation in float32.
+// The block formats of GGUF (gguf::Block), row by row, as codes and as float32 values. The values
+// are those of gguf-py's quants.py, each operation in float32.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "temper/io/gguf.h"
+#include "temper/ops/formats.h"
 
 namespace temper::models {
+
+// The storage format that holds such blocks as they are.
+ops::WeightFormat gguf_format(gguf::Block type);
 
 // A row of `width` values:
 //   value = kinds[code] * scale                         Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4, Q3_K, Q6_K

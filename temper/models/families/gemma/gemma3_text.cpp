@@ -1,9 +1,11 @@
 // Gemma 3's language model (arXiv 2503.19786): five layers with a window to one without, each kind
 // with its own rotary base, norms before and after, and on q and k.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/models/config_values.h"
 #include "temper/models/families/common.h"
+#include "temper/models/gguf/gguf_config.h"
 
 namespace temper::models {
 namespace {
@@ -36,6 +38,11 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
   return c;
 }
 
+void read_gemma3_gguf(const GgufSource& source, Json& config) {
+  if (!source.has("rope.freq_base")) config["rope_theta"] = 1000000;
+  config["rope_local_base_freq"] = source.real("rope.freq_base_swa", 10000);
+}
+
 const RegisteredFamily kGemma3(
     {.model_type = "gemma3_text",
      .help = "Gemma 3, also of a `gemma3`: five local layers to one global, two rotary bases",
@@ -50,7 +57,8 @@ const RegisteredFamily kGemma3(
                               .windows = true,
                               .window_period = 6,
                               .window_optional = true,
-                              .exception_layers = 62}});
+                              .exception_layers = 62,
+                              .read = &read_gemma3_gguf}});
 
 }  // namespace
 }  // namespace temper::models

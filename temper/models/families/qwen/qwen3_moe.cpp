@@ -1,6 +1,9 @@
 // Qwen3's mixtures of experts (arXiv 2505.09388, section 2): Qwen3's attention, and in place of the
 // MLP the experts with the largest probabilities of a softmax.
+#include <nlohmann/json.hpp>
+
 #include "temper/models/files/expert_tensors.h"
+#include "temper/models/gguf/gguf_config.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -33,6 +36,11 @@ void read_qwen3_moe(TensorMap& tensors, const HfConfig& config) {
 }
 void write_qwen3_moe(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
 
+void read_qwen3_moe_gguf(const GgufSource& source, Json& config) {
+  read_gguf_experts(source, "num_experts", "moe_intermediate_size", config);
+  config["norm_topk_prob"] = true;
+}
+
 const RegisteredFamily kQwen3Moe(
     {.model_type = "qwen3_moe",
      .help = "Qwen3's mixtures of experts: norms on q and k, a softmax router",
@@ -42,7 +50,7 @@ const RegisteredFamily kQwen3Moe(
      .sequence_classification = "Qwen3MoeForSequenceClassification",
      .sanitize = &read_qwen3_moe,
      .restore = &write_qwen3_moe,
-     .gguf = GgufArchitecture{.name = "qwen3moe"}});
+     .gguf = GgufArchitecture{.name = "qwen3moe", .read = &read_qwen3_moe_gguf}});
 
 }  // namespace
 }  // namespace temper::models
