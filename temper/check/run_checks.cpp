@@ -17,6 +17,7 @@
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
+#include "temper/models/gguf/gguf_files.h"
 #include "temper/ops/backend.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
@@ -54,6 +55,9 @@ bool RunChecks::read_config(bool scalar) {
   device();
   has_model = list.run("model", [&] {
     config.model.path = models::resolve_model_path(config.model.path);
+    if (config.model.tokenizer)
+      models::use_tokenizer(config.model.path, *config.model.tokenizer,
+                            config.where("model.tokenizer"));
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
     models::check_quantization(hf.json(), config.model.path + "/config.json");
     shape.policy.shape = shape_of(hf, scalar);

@@ -37,7 +37,7 @@ class Export : public Command {
   template <class Head>
   void check_probe(const Probe& before, const Probe& after, const char* then) const;
 
-  std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
+  std::string model_dir, tokenizer, adapter, output, dtype = "float32", format = "hf", storage;
   std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
 };
 
@@ -49,9 +49,10 @@ void Export::declare(CLI::App& app) {
       "example: temper export --model DIR --output gguf --format gguf --dtype float16");
   add_model(
       app, model_dir,
-      "directory of a Hugging Face model or of an adapter on one, or a model's id in the local "
-      "cache")
+      "directory of a Hugging Face model or of an adapter on one, a .gguf file, or a model's id in "
+      "the local cache")
       ->transform([this](const std::string& path) { return take_model(path, adapter); });
+  add_tokenizer(app, model_dir, tokenizer);
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
   app.add_option("--output", output, "the new model directory, with --format gguf that of the file")
       ->required();

@@ -34,7 +34,9 @@ class Tokenize : public Command {
         "Converts text to ids, ids to text, and conversations to text, ids and labels. Needs no "
         "weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
-    add_model(app, model_, "directory with a tokenizer, or a model's id in the local cache");
+    add_model(app, model_,
+              "directory with a tokenizer, a .gguf file, or a model's id in the local cache");
+    add_tokenizer(app, model_, tokenizer_);
     input_
         .add_to(app,
                 "text, tokens, messages with tools, prompt and completion, chosen and rejected, or "
@@ -190,7 +192,7 @@ class Tokenize : public Command {
         {"text", text}, {"tokens", format_.tokenizer->encode(text)}, {"labels", nullptr}};
   }
 
-  std::string model_, output_, train_on_ = "auto", template_date_;
+  std::string model_, tokenizer_, output_, train_on_ = "auto", template_date_;
   InputFlags input_;
   data::TextFormat format_;
   ConversationOptions options_;

@@ -50,7 +50,12 @@ std::string four_bit_names(bool of_files) {
 }
 
 void ModelSection::fields(Fields& f) {
-  f.add("path", path, "directory of a Hugging Face model, or its id in the local cache; required");
+  f.add("path", path,
+        "directory of a Hugging Face model, a .gguf file, or a model's id in the local cache; "
+        "required");
+  f.add("tokenizer", tokenizer,
+        "of a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template are "
+        "read in place of the file's");
   f.add(
       "dtype", dtype,
       "dtype of weights in matrix products, and of frozen weights; sums, activations, master "

@@ -15,7 +15,8 @@ namespace temper::models {
 
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
-  std::string path;  // empty: not given
+  std::string path;                      // empty: not given
+  std::optional<std::string> tokenizer;  // of a GGUF file: a directory whose tokenizer it has
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;

@@ -11,6 +11,7 @@
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/untied_head.h"
+#include "temper/models/gguf/gguf_files.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
 
@@ -232,6 +233,9 @@ namespace {
 void use_model(RunConfig& config) {
   models::use_device(config.device_choice());
   config.model.path = models::resolve_model_path(config.model.path);
+  if (config.model.tokenizer)
+    models::use_tokenizer(config.model.path, *config.model.tokenizer,
+                          config.where("model.tokenizer"));
   for (std::string& warning : model_warnings(config.model.path))
     config.warnings.push_back(std::move(warning));
 }

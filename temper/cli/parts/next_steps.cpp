@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/data/read/jsonl.h"
 #include "temper/data/read/row_set.h"
@@ -34,7 +35,7 @@ std::string shell_word(const std::string& word) {
 
 bool exists(const std::string& path) {
   std::error_code none;
-  return fs::exists(path, none);
+  return is_file(path) || fs::exists(path, none);
 }
 
 bool has_chat_template(const std::string& directory) {

@@ -14,6 +14,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
+#include "temper/models/gguf/gguf_files.h"
 #include "temper/text/chat/template_date.h"
 
 namespace temper::cli {
@@ -193,6 +194,15 @@ CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& hel
   });
 }
 
+void add_tokenizer(CLI::App& app, const std::string& model, std::string& tokenizer) {
+  app.add_option("--tokenizer", tokenizer,
+                 "of a .gguf file: a directory with tokenizer.json, whose tokenizer and chat "
+                 "template are read in place of the file's");
+  app.parse_complete_callback([&model, &tokenizer] {
+    if (!tokenizer.empty()) models::use_tokenizer(model, tokenizer, "--tokenizer");
+  });
+}
+
 namespace {
 
 // Where the `=` of NAME=DIR stands; 0: it is the path of a directory.
@@ -239,10 +249,11 @@ const std::vector<std::string> kCacheDtypes(enum_names<ops::CacheDtype>.begin(),
 void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   app.add_option(
          "--model", model,
-         "directory of a Hugging Face model or of an adapter on one, or a model's id in the "
-         "local cache")
+         "directory of a Hugging Face model or of an adapter on one, a .gguf file, or a model's id "
+         "in the local cache")
       ->required()
       ->transform([this](const std::string& path) { return take_model(path, adapter); });
+  add_tokenizer(app, model, tokenizer);
   const std::string help =
       rows_name_adapters
           ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR (may be repeated), for rows "

@@ -43,9 +43,11 @@ std::vector<std::string> tools_of(const Verb& verb);
 // is not closed.
 std::vector<std::string> split_command(const std::string& line);
 
-// --model: a directory, or the id of a model in the local Hugging Face cache, whose snapshot it
-// becomes.
+// --model: a directory, a GGUF file, or the id of a model in the local Hugging Face cache, whose
+// snapshot it becomes.
 CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
+// --tokenizer of that model: models::use_tokenizer.
+void add_tokenizer(CLI::App& app, const std::string& model, std::string& tokenizer);
 
 // The directory of the model that --model names. An adapter's directory stands for its base model
 // with the adapter on it: `adapter` is then set. Throws CLI::ValidationError where that base is not
@@ -65,6 +67,7 @@ struct NamedAdapter {
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
   std::string model, device = "auto", backend = "auto", dtype, storage, arithmetic, cache_dtype;
+  std::string tokenizer;            // --tokenizer DIR; empty: none
   std::string adapter;              // --adapter DIR; empty: none
   std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
   std::string template_date;        // --template-date, where the verb has it; empty: now

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/data/read/row_set.h"
 #include "temper/data/rows/row_fields.h"
@@ -37,7 +38,7 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
   }
   // Another path may hold the same model; one that is here and is another directory does not.
   std::error_code none;
-  if (!base || !fs::is_directory(*base, none) || fs::equivalent(*base, model_dir, none)) return;
+  if (!base || !fs::exists(*base, none) || fs::equivalent(*base, model_dir, none)) return;
   std::cerr << "warning: " << printable(adapter) << " was made for " << printable(*name)
             << ", not for " << printable(model_dir) << std::endl;
 }
@@ -55,13 +56,10 @@ void warn_of_mismatch(const ModelFlags& flags, const std::string& adapter) {
 
 std::string take_model(const std::string& path, std::string& adapter) {
   const std::string directory = models::resolve_model_path(path);
-  std::error_code none;
-  const auto has = [&](const char* file) {
-    return std::filesystem::exists(directory + "/" + file, none);
-  };
+  const auto has = [&](const char* file) { return is_file(directory + "/" + file); };
   if (has("config.json") || !has("adapter_config.json")) return directory;
   const std::optional<std::string> base = models::find_adapter_base(directory);
-  if (!base || !std::filesystem::exists(*base + "/config.json", none))
+  if (!base || !is_file(*base + "/config.json"))
     throw CLI::ValidationError(
         temper::str(path, " is an adapter, and its base model ", base.value_or(""),
                     base ? " is not here" : "is not named in adapter_config.json",

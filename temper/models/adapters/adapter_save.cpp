@@ -40,8 +40,7 @@ std::string last_two_parts(const std::string& path) {
 // What PEFT's names call the body of the model at the directory. In a multimodal model it is a
 // part, but where transformers' AutoModelForCausalLM makes a model of the text part.
 std::string body_in_files(const std::string& base) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(base + "/config.json", none)) return "model.";
+  if (!is_file(base + "/config.json")) return "model.";
   const HfConfig config = HfConfig::load(base);
   const bool whole = config.multimodal() && !family_of(config).causal_lm_is_text_part;
   return whole ? "model.language_model." : "model.";
@@ -50,7 +49,8 @@ std::string body_in_files(const std::string& base) {
 // A directory's path as it is found from elsewhere, too; a hub's id as it is.
 std::string findable(const std::string& base) {
   std::error_code none;
-  if (base.empty() || !std::filesystem::is_directory(base, none)) return base;
+  const bool here = std::filesystem::is_directory(base, none) || stands_for_directory(base);
+  if (base.empty() || !here) return base;
   const std::filesystem::path whole = std::filesystem::absolute(base, none);
   return none ? base : whole.lexically_normal().string();
 }

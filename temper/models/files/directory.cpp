@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/io/gguf.h"
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/adapters/adapter_parts.h"
@@ -21,7 +23,8 @@ namespace {
 
 bool has_file(const std::string& directory, const char* name) {
   std::error_code ignored;
-  return std::filesystem::exists(directory + "/" + name, ignored);
+  return is_file(directory + "/" + name) ||
+         std::filesystem::exists(directory + "/" + name, ignored);
 }
 
 // The step of the newest checkpoint of a run's directory; -1: there is none.
@@ -66,12 +69,24 @@ std::string directory_hint(const std::string& path, const char* config) {
   return has_file(directory, config) ? "; give its directory, " + directory : "";
 }
 
+// A hint for a directory whose model is a GGUF file: that one, or the first of its parts.
+std::string gguf_hint(const std::string& path) {
+  std::error_code ignored;
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
+    if (const std::string name = entry.path().string();
+        is_gguf_file(name) && (first.empty() || name < first))
+      first = name;
+  return first.empty() ? "" : "; it holds a GGUF file: name the file, " + first;
+}
+
 }  // namespace
 
 std::string no_model_hint(const std::string& path) {
   if (has_file(path, "adapter_config.json"))
     return "; it is an adapter: name its base model, and " + path +
            " as the adapter (adapter.path, --adapter), or merge both by `temper export`";
+  if (const std::string file = gguf_hint(path); !file.empty()) return file;
   const std::string file = directory_hint(path, "config.json");
   return file.empty() ? run_hint(path) : file;
 }
@@ -84,12 +99,10 @@ std::string no_adapter_hint(const std::string& path) {
 
 std::string named_model(const std::string& path, const std::string& where, bool may_be_adapter) {
   const std::string directory = resolve_model_path(path);
-  std::error_code none;
-  check<ConfigError>(
-      std::filesystem::exists(directory + "/config.json", none) ||
-          (may_be_adapter && std::filesystem::exists(directory + "/adapter_config.json", none)),
-      where, ": no model at ", directory, "; expected a directory with config.json",
-      no_model_hint(directory));
+  check<ConfigError>(has_file(directory, "config.json") ||
+                         (may_be_adapter && has_file(directory, "adapter_config.json")),
+                     where, ": no model at ", directory, "; expected a directory with config.json",
+                     no_model_hint(directory));
   return directory;
 }
 
@@ -135,7 +148,7 @@ std::map<std::string, ops::WeightFormat> held_matrices(const std::string& direct
 }
 
 bool has_scalar_head(const std::string& directory, const std::string& adapter) {
-  if (read_weights(directory).contains("score.weight")) return true;
+  if (!is_gguf_file(directory) && read_weights(directory).contains("score.weight")) return true;
   const std::string weights = adapter + "/adapter_model.safetensors";
   if (adapter.empty() || !std::filesystem::exists(weights)) return false;
   const TensorMap tensors = read_safetensors(weights);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/models/config_values.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/untied_head.h"
@@ -25,12 +26,12 @@ HfConfig HfConfig::load(const std::string& path) {
   std::error_code ignored;
   check<ConfigError>(fs::exists(path, ignored), path,
                      ": no such model; expected a directory with config.json");
-  const bool is_directory = fs::is_directory(path, ignored);
+  const bool is_directory = fs::is_directory(path, ignored) || stands_for_directory(path);
   check<ConfigError>(is_directory || path.ends_with(".json"), path,
                      ": found a file, expected a model directory", no_model_hint(path));
   const std::string file = is_directory ? path + "/config.json" : path;
-  check<ConfigError>(fs::exists(file, ignored), path,
-                     ": not a model directory: it has no config.json", no_model_hint(path));
+  check<ConfigError>(is_file(file), path, ": not a model directory: it has no config.json",
+                     no_model_hint(path));
   HfConfig config = parse(read_json_file(file, size_t{64} << 20), file);
   if (untied_head(config, fs::path(file).parent_path().string()).empty()) return config;
   Json untied = config.json();

@@ -14,6 +14,7 @@ std::string resolve_model_path(const std::string& path, const std::string& revis
   // HfConfig::load() takes a config.json too, whose model would then lack its weights.
   check<ConfigError>(!path.ends_with(".json") || !fs::is_regular_file(path, ignored), path,
                      ": found a file, expected a model directory", no_model_hint(path));
+  check<ConfigError>(!path.ends_with(".gguf") || fs::exists(path, ignored), path, ": no such file");
   if (fs::exists(path, ignored) || !is_hub_id(path))
     return path;  // what reads it says what is wrong with it
   const std::string snapshot = hub_snapshot(HubKind::kModel, path, revision);

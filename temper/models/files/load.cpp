@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -11,14 +10,13 @@
 #include "temper/io/finite_values.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
+#include "temper/models/gguf/gguf_parameters.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
 
 namespace temper::models {
 namespace {
-namespace fs = std::filesystem;
-
 // Tensors of a checkpoint that no model has as parameters: tables that are computed, and a tied
 // head's second copy.
 bool ignorable(const std::string& name) {
@@ -37,6 +35,11 @@ std::string listed(const std::vector<std::string>& names) {
 CheckpointTensors open_checkpoint(const std::string& directory) {
   CheckpointTensors checkpoint{directory, HfConfig::load(directory), {}, {}};
   const Family& family = family_of(checkpoint.config);
+  if (is_gguf_file(directory)) {
+    const GgufFile file = read_gguf_model(directory, &checkpoint.files);
+    checkpoint.tensors = gguf_parameters(file, checkpoint.config, directory);
+    return checkpoint;
+  }
   check_quantization(checkpoint.config.json(), directory + "/config.json");
   checkpoint.tensors = read_weights(directory, &checkpoint.files);
   open_formats(checkpoint.tensors, checkpoint.config, directory);
@@ -243,7 +246,7 @@ std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& confi
       one(*it);
   };
   const std::string generation = directory + "/generation_config.json";
-  if (fs::exists(generation)) {
+  if (is_file(generation)) {
     const Json json = read_json_file(generation, size_t{1} << 20);
     if (json.is_object()) add(json);
   }

@@ -91,7 +91,7 @@ void set_padding(Json& config, const HfConfig& source, const std::string& direct
 
 // Written anew rather than copied: a read-only original must not make a read-only copy.
 void copy_file(const std::string& from, const std::string& to) {
-  if (fs::is_regular_file(from)) write_file_atomic(to, read_file(from, kMostFileBytes));
+  if (is_file(from)) write_file_atomic(to, read_file(from, kMostFileBytes));
 }
 
 // Templates beside the main one, by name: additional_chat_templates/NAME.jinja.
@@ -145,9 +145,13 @@ void save_parameters(nn::Module& module, const std::string& directory, at::Scala
 int64_t tokenizer_file_bytes(const std::string& directory) {
   int64_t bytes = 0;
   for (const char* file : kTokenizerFiles) {
+    const std::string path = directory + "/" + file;
     std::error_code none;
-    const auto size = fs::file_size(directory + "/" + file, none);
-    if (!none) bytes += static_cast<int64_t>(size);
+    const auto size = fs::file_size(path, none);
+    if (!none)
+      bytes += static_cast<int64_t>(size);
+    else if (is_file(path))  // made
+      bytes += static_cast<int64_t>(read_file(path, kMostFileBytes).size());
   }
   return bytes;
 }
@@ -159,8 +163,8 @@ void copy_tokenizer_files(const std::string& from, const std::string& directory)
 
 Json written_config(const std::string& path, bool untied) {
   const HfConfig source = HfConfig::load(path);
-  Json config =
-      read_json_file(fs::is_directory(path) ? path + "/config.json" : path, size_t{64} << 20);
+  const bool directory = fs::is_directory(path) || stands_for_directory(path);
+  Json config = read_json_file(directory ? path + "/config.json" : path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
   config.erase("quantization_config");  // the weights that are written are not quantized
   for (const char* key : kTiedKeys) {

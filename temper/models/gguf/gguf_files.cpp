@@ -21,13 +21,10 @@ constexpr const char *kConfig = "config.json", *kGeneration = "generation_config
                      *kTokenizer = "tokenizer.json", *kTokenizerConfig = "tokenizer_config.json",
                      *kTemplate = "chat_template.jinja";
 // The files of a directory whose tokenizer is used instead.
-constexpr const char* kTokenizerFilesOf[] = {kTokenizer,
-                                             kTokenizerConfig,
-                                             kTemplate,
-                                             "chat_template.json",
-                                             "special_tokens_map.json",
-                                             "added_tokens.json",
-                                             "tokenizer.model"};
+constexpr const char* kTokenizerFilesOf[] = {
+    kTokenizer,           kTokenizerConfig,          kTemplate,
+    "chat_template.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.model"};
 constexpr size_t kMostTokenizerBytes = size_t{1} << 30;
 
 bool is_of_tokenizer(const std::string& name) {
@@ -97,13 +94,14 @@ class GgufFolders {
 
   void use(const std::string& path, const std::string& directory) {
     const std::lock_guard lock(mutex_);
-    tokenizers_[path] = directory;
+    tokenizers_[stamp_of(path)] = directory;
   }
 
  private:
   std::optional<std::string> tokenizer_of(const std::string& path) {
     const std::lock_guard lock(mutex_);
-    const auto found = tokenizers_.find(path);
+    if (tokenizers_.empty()) return {};
+    const auto found = tokenizers_.find(stamp_of(path));
     return found == tokenizers_.end() ? std::nullopt : std::optional(found->second);
   }
   const FilesOfGguf& files_of(const std::string& path) {
@@ -114,17 +112,16 @@ class GgufFolders {
 
   std::mutex mutex_;
   std::map<std::string, FilesOfGguf> files_;
-  std::map<std::string, std::string> tokenizers_;  // directories, by the model's path
+  std::map<std::string, std::string> tokenizers_;  // directories, by stamps
 };
 
 const bool kSet = [] {
-  set_made_files({.stands = &is_gguf_file,
-                  .has = [](const std::string& path, const std::string& name) {
-                    return GgufFolders::instance().has(path, name);
-                  },
-                  .make = [](const std::string& path, const std::string& name) {
-                    return GgufFolders::instance().make(path, name);
-                  }});
+  set_made_files(
+      {.stands = &is_gguf_file,
+       .has = [](const std::string& path,
+                 const std::string& name) { return GgufFolders::instance().has(path, name); },
+       .make = [](const std::string& path,
+                  const std::string& name) { return GgufFolders::instance().make(path, name); }});
   return true;
 }();
 
@@ -135,8 +132,8 @@ void use_tokenizer(const std::string& model, const std::string& directory,
   check<ConfigError>(is_gguf_file(model), where, ": ", model,
                      " is a directory, whose own tokenizer is read; expected a .gguf file");
   check<ConfigError>(
-      is_file(directory + "/tokenizer.json") || is_file(directory + "/tokenizer.model"), where, ": ",
-      directory, ": found no tokenizer.json, nor a tokenizer.model");
+      is_file(directory + "/tokenizer.json") || is_file(directory + "/tokenizer.model"), where,
+      ": ", directory, ": found no tokenizer.json, nor a tokenizer.model");
   GgufFolders::instance().use(model, directory);
 }
 

@@ -16,6 +16,7 @@
 #include "temper/base/config/yaml.h"
 #include "temper/base/error.h"
 #include "temper/data/read/row_set.h"
+#include "temper/io/gguf.h"
 #include "temper/models/files/file_digests.h"
 #include "temper/models/files/load.h"
 
@@ -28,9 +29,10 @@ constexpr auto kPatience = std::chrono::seconds(10);
 constexpr int64_t kSmall = int64_t{16} << 20;  // bytes of the largest small file
 
 // Keys, or their last parts, whose values name files; each word of a command may be one.
-constexpr std::array kFileKeys{"path",    "chat_template", "teacher",         "teacher_logprobs",
-                               "replay",  "critic",        "reference_model", "model",
-                               "command", "grammar",       "json_schema",     "rules"};
+constexpr std::array kFileKeys{
+    "path",   "tokenizer",       "chat_template", "teacher", "teacher_logprobs", "replay",
+    "critic", "reference_model", "model",         "command", "grammar",          "json_schema",
+    "rules"};
 constexpr std::array kSections{"model", "adapter", "data",    "preference",  "distill",
                                "ppo",   "rl",      "rewards", "environment", "rollout"};
 // Verbs that do not read the initial weights again, unless those are frozen.
@@ -91,6 +93,7 @@ void add_files(const std::string& key, const std::string& value, bool weights,
       paths = data::find_row_files(value);
     else if (last_part_of_key(key) != "command")
       paths = {models::resolve_model_path(value)};
+    if (paths.size() == 1 && is_gguf_file(paths[0])) paths = gguf_shards(paths[0]);
   } catch (const Error&) {
     return;  // loading the model reports the error
   }
@@ -114,7 +117,10 @@ void collect_files(const YamlNode& node, const std::string& key, bool needs_star
                    std::vector<InputFile>& to) {
   if (node.kind == YamlNode::Kind::kScalar && !node.text.empty() &&
       is_one_of(kFileKeys, last_part_of_key(key)))
-    add_files(key, node.text, needs_start || (key != "model.path" && key != "adapter.path"), to);
+    add_files(
+        key, node.text,
+        key != "model.tokenizer" && (needs_start || (key != "model.path" && key != "adapter.path")),
+        to);
   for (size_t i = 0; i < node.items.size(); ++i)
     collect_files(node.items[i], str(key, "[", i, "]"), needs_start, to);
   for (const YamlNode::Entry& entry : node.entries)
