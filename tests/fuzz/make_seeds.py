@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import struct
 
 import torch
 import zstandard
@@ -82,3 +83,34 @@ write("client/chunked", b"\1" + b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\
 write("client/busy", b"\1" + b'HTTP/1.1 503 Busy\r\nRetry-After: 3\r\nConnection: close\r\n\r\n')
 write("calls/hermes", b'<think>so</think>x<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
 write("calls/python", b'<|python_tag|>f.call(x=1, y=["a", None]); [TOOL_CALLS]g[ARGS]{}')
+
+
+# Two small GGUF files: tensors of floats and of blocks, and a tokenizer of either kind.
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf_value(value):
+    if isinstance(value, bool):
+        return struct.pack("<IB", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, bytes):
+        return struct.pack("<I", 8) + gguf_text(value)
+    kind, one = {bytes: (8, gguf_text), int: (5, lambda v: struct.pack("<i", v)), float: (6, lambda v: struct.pack("<f", v))}[type(value[0])]
+    return struct.pack("<IIQ", 9, kind, len(value)) + b"".join(map(one, value))
+
+
+def gguf_file(keys):
+    tensors = gguf_text(b"a") + struct.pack("<IQIQ", 1, 2, 0, 0) + gguf_text(b"b") + struct.pack("<IQQIQ", 2, 32, 1, 2, 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, len(keys)) + b"".join(gguf_text(key) + gguf_value(value) for key, value in keys.items()) + tensors
+    return head + bytes(-len(head) % 32) + bytes(32) + bytes(18)
+
+
+ggml = b"tokenizer.ggml."
+bytewise = {ggml + b"model": b"gpt2", ggml + b"pre": b"qwen2", ggml + b"tokens": [b"a", b"b", b"ab", b"<s>"], ggml + b"token_type": [1, 1, 1, 3],
+            ggml + b"merges": [b"a b"], ggml + b"bos_token_id": 3, ggml + b"add_bos_token": True}
+scored = {ggml + b"model": b"llama", ggml + b"tokens": [b"<unk>", b"a", b"\xe2\x96\x81", b"\xe2\x96\x81a"] + [b"<0x%02X>" % i for i in range(256)],
+          ggml + b"token_type": [2, 1, 1, 1] + [6] * 256, ggml + b"scores": [0.0, -3.0, -2.0, -1.0] + [0.0] * 256}
+write("gguf/bytewise", gguf_file(bytewise))
+write("gguf/scored", gguf_file(scored))

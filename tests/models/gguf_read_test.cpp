@@ -178,7 +178,7 @@ TEST_CASE("a quantized model is kept in the file's formats, or in floats of the 
   const auto held = models::held_formats(path);
   CHECK(held.size() == 9);
   const auto floats =
-      models::load_model(path, models::frozen_storage(false, ops::WeightFormat::kFloat32));
+      models::load_model(path, models::frozen_storage(false, models::StorageName::kFloat32));
   models::CheckpointTensors from = models::open_checkpoint(path);
   int count = 0;
   floats->each_parameter([&](const std::string& name, nn::Parameter& parameter) {

@@ -1,4 +1,4 @@
-// Models as llama.cpp's GGUF files. They are written, not read.
+// Models as llama.cpp's GGUF files. Reading them: gguf_config.h, gguf_parameters.h, gguf_files.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
