@@ -209,7 +209,6 @@ const RegisteredFamily kDeepseekV3(
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,
      .restore = &write_deepseek_v3,
-     .checkpoint_format = "fp8",
      .gguf = GgufArchitecture{.name = "deepseek2",
                               .interleaved = true,
                               .own_scale = true,

@@ -25,13 +25,20 @@ bool family_reads(const std::string& model_type, const Registry<CheckpointFormat
   return own && format.name == own;
 }
 
-// Formats that are known by the names of their tensors, where config.json says nothing.
+// Codes that no format has taken: config.json does not say whose they are.
 void check_names(const TensorMap& tensors, const std::string& where) {
   for (const auto& [name, view] : tensors)
-    check<ConfigError>(
-        !name.ends_with(".qweight"), where, ": weights quantized by ",
-        tensors.contains(name.substr(0, name.rfind('.')) + ".g_idx") ? "GPTQ" : "GPTQ or AWQ",
-        " (`", name, "`)", kUseOriginal);
+    check<ConfigError>(!name.ends_with(".qweight"), where, ": `", name,
+                       "` holds codes of GPTQ or AWQ, and config.json has no `quantization_config` "
+                       "that says whose and in how many bits (quantize_config.json or "
+                       "quant_config.json beside it may hold it)");
+}
+
+std::string read_methods() {
+  std::string names;
+  for (const std::string& name : checkpoint_formats().names())
+    names += (names.empty() ? "" : ", ") + name;
+  return names;
 }
 
 }  // namespace
@@ -76,13 +83,13 @@ void check_quantization(const Json& config, const std::string& where) {
     if (!read) unread = part;
   }
   check<ConfigError>(read, where, ": weights quantized by ", unread, kUseOriginal,
-                     " (bitsandbytes' nf4 files are read)");
+                     " (methods that are read: ", read_methods(), ")");
 }
 
 void open_formats(TensorMap& tensors, const HfConfig& config, const std::string& directory) {
-  check_names(tensors, directory);
   for (const auto& format : checkpoint_formats().list())
     if (family_reads(config.model_type(), format)) format.value.open(tensors, config, directory);
+  check_names(tensors, directory);
 }
 
 }  // namespace temper::models

@@ -17,15 +17,18 @@ namespace temper::models {
 
 class HfConfig;
 
-// A quantized matrix in a weight file. codes() and values() read the file when they are called and
-// release its memory-mapped pages afterwards. They throw ConfigError or DataError naming the
-// directory and the tensor.
+// A quantized matrix in a weight file. unpacked(), codes() and values() read the file when they are
+// called and release its memory-mapped pages afterwards. They throw ConfigError or DataError naming
+// the directory and the tensor.
 class CodedMatrix {
  public:
   virtual ~CodedMatrix() = default;
   // The storage format that can hold the codes as they are.
   virtual ops::WeightFormat format() const = 0;
-  virtual std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const = 0;
+  virtual ops::Codes unpacked() const = 0;
+  std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const {
+    return ops::from_codes(unpacked(), device);
+  }
   // The dequantized values [out, in], of the dtype given to coded_view().
   virtual TensorView values() const = 0;
 };

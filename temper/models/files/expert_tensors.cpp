@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
+#include "temper/models/files/formats/joined.h"
 #include "temper/models/sparse_mlp.h"
 
 namespace temper::models {
@@ -57,8 +58,10 @@ TensorView view_entry(const TensorView& whole, size_t i, size_t count, std::vect
 
 namespace {
 
-// Tensors of one shape and dtype, one behind the other in memory. Made when it is read.
+// Tensors of one shape and dtype, one behind the other in memory. Made when it is read. Matrices in
+// one quantized format keep their codes.
 TensorView joined(std::vector<TensorView> parts, std::vector<int64_t> shape) {
+  if (shape.size() == 2 && are_coded_alike(parts)) return joined_codes(parts);
   TensorView out;
   out.dtype = parts[0].dtype;
   out.shape = std::move(shape);

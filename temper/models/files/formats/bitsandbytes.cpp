@@ -1,7 +1,10 @@
-// 4-bit weights as bitsandbytes writes them into safetensors: of a linear layer's `weight` the
-// codes, two to a byte, and beside them `weight.absmax` (with double quantization 8-bit codes, and
-// `weight.nested_absmax` and `weight.nested_quant_map`), `weight.quant_map`, and
-// `weight.quant_state.bitsandbytes__nf4`, a JSON text of shape, block size and offset.
+// Weights of linear layers as bitsandbytes writes them into safetensors.
+// In 4 bits: `weight` has the codes, two to a byte, and beside it are `weight.absmax` (with double
+// quantization 8-bit codes, and `weight.nested_absmax` and `weight.nested_quant_map`),
+// `weight.quant_map`, and `weight.quant_state.bitsandbytes__nf4` or `__fp4`, a JSON text of shape,
+// block size and offset.
+// In 8 bits (LLM.int8, Dettmers et al., arXiv 2208.07339): `weight` [out, in] int8 and `SCB` [out],
+// the largest magnitude of each row, stand for code * SCB / 127; `weight_format` is 0, row-major.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,13 +13,21 @@
 
 #include "temper/base/error.h"
 #include "temper/models/files/checkpoint_format.h"
+#include "temper/models/files/formats/packed.h"
 #include "temper/models/files/tensors.h"
 
 namespace temper::models {
 namespace {
 
-constexpr const char* kNf4State = ".quant_state.bitsandbytes__nf4";
-constexpr const char* kFp4State = ".quant_state.bitsandbytes__fp4";
+// A 4-bit type, by the end of its states' names.
+struct FourBits {
+  const char* state;
+  ops::WeightFormat format;
+};
+constexpr FourBits kFourBits[] = {
+    {".quant_state.bitsandbytes__nf4", ops::WeightFormat::kNf4},
+    {".quant_state.bitsandbytes__fp4", ops::WeightFormat::kFp4},
+};
 
 int64_t count_of(const Json& state, const char* key, const std::string& where) {
   const auto it = state.find(key);
@@ -29,13 +40,14 @@ int64_t count_of(const Json& state, const char* key, const std::string& where) {
 class BitsAndBytesMatrix final : public CodedMatrix {
  public:
   // `parts`: the tensors of the matrix `name`, whose state is what it says of itself. Throws
-  // ConfigError for another block size than nf4's, DataError.
-  BitsAndBytesMatrix(TensorMap parts, std::string name, std::string directory)
+  // ConfigError for another block size than the format's, DataError.
+  BitsAndBytesMatrix(TensorMap parts, const FourBits& type, std::string name, std::string directory)
       : parts_(std::move(parts)),
+        format_(type.format),
         name_(std::move(name)),
         directory_(std::move(directory)),
-        place_(directory_ + ": `" + name_ + kNf4State + "`"),
-        state_(parse_json(bytes_of(part(kNf4State, directory_)), place_)) {
+        place_(directory_ + ": `" + name_ + type.state + "`"),
+        state_(parse_json(bytes_of(part(type.state, directory_)), place_)) {
     check<DataError>(state_.is_object(), place_, ": expected a JSON object");
     const auto shape = state_.find("shape");
     check<DataError>(shape != state_.end() && shape->is_array() && shape->size() == 2 &&
@@ -54,16 +66,17 @@ class BitsAndBytesMatrix final : public CodedMatrix {
 
   std::vector<int64_t> shape() const { return {out_, in_}; }
 
-  ops::WeightFormat format() const override { return ops::WeightFormat::kNf4; }
+  ops::WeightFormat format() const override { return format_; }
 
-  std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const override {
+  ops::Codes unpacked() const override {
     const TensorView packed = part("", directory_), absmax = part(".absmax", directory_);
     const std::vector<float> map = floats(".quant_map", directory_);
-    check<DataError>(
-        map.size() == 16 && std::equal(map.begin(), map.end(), ops::kNf4Values.begin()), directory_,
-        ": `", name_, ".quant_map` is not NF4's");
+    const ops::FormatRow& row = ops::row_of(format_);
+    check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(), row.values), directory_,
+                     ": `", name_, ".quant_map` is not ", row.title, "'s");
     ops::Codes to{.format = format(), .rows = out_, .width = in_};
     to.codes.resize(values_count());
+#pragma omp parallel for schedule(static) if (to.codes.size() > 32768)
     for (size_t i = 0; i < to.codes.size(); ++i) {
       const uint8_t both = std::to_integer<uint8_t>(packed.data[i / 2]);
       to.codes[i] = i % 2 == 0 ? both >> 4 : both & 15;
@@ -76,7 +89,7 @@ class BitsAndBytesMatrix final : public CodedMatrix {
     for (const float magnitude : to.scales)
       check<DataError>(std::isfinite(magnitude), directory_, ": `", name_,
                        "`: its scales hold NaN or infinity");
-    return ops::from_codes(to, device);
+    return to;
   }
 
   TensorView values() const override { return to_view(ops::read(ops::Weight(codes(at::kCPU)))); }
@@ -125,39 +138,82 @@ class BitsAndBytesMatrix final : public CodedMatrix {
   }
 
   TensorMap parts_;
+  ops::WeightFormat format_;
   std::string name_, directory_, place_;  // place_: of the state, as errors name it
   Json state_;
   int64_t out_ = 0, in_ = 0;
 };
 
-void open_bitsandbytes(TensorMap& tensors, const HfConfig&, const std::string& directory) {
-  std::vector<std::string> names;
-  for (const auto& [name, view] : tensors) {
-    check<ConfigError>(!name.ends_with(kFp4State), directory, ": `",
-                       name.substr(0, name.rfind(kFp4State)),
-                       "` is in fp4; of 4-bit weights nf4 is read");
-    if (name.ends_with(kNf4State)) names.push_back(name.substr(0, name.rfind(kNf4State)));
-  }
-  for (const std::string& name : names) {
+void open_four_bits(TensorMap& tensors, const FourBits& type, const std::string& directory) {
+  for (const std::string& name : modules_with(tensors, type.state)) {
     TensorMap parts;
     for (const char* suffix :
-         {"", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", kNf4State})
+         {"", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", type.state})
       parts.insert(tensors.extract(name + suffix));
     const auto matrix =
-        std::make_shared<const BitsAndBytesMatrix>(std::move(parts), name, directory);
+        std::make_shared<const BitsAndBytesMatrix>(std::move(parts), type, name, directory);
     tensors[name] = coded_view(DType::kFloat32, matrix->shape(), matrix);
   }
 }
 
-std::string unread_of_bitsandbytes(const Json& quantization) {
-  return quantization.value("load_in_8bit", Json(false)) == true ? "bitsandbytes in 8 bits" : "";
+// As bitsandbytes' int8_vectorwise_dequant computes it, but for the order of its two products.
+std::vector<float> int8_scales(const MatrixParts& parts, int64_t rows) {
+  std::vector<float> scales = parts.scales(".SCB", 1);
+  for (float& scale : scales) {
+    check<DataError>(scale >= 0, parts.place(".SCB"), " holds ", scale,
+                     ", expected the largest magnitude of a row");
+    scale *= 1.0f / 127;
+  }
+  if (static_cast<int64_t>(scales.size()) != rows) parts.fail(".SCB", shape_text({rows}));
+  return scales;
+}
+
+ops::Codes int8_codes(const MatrixParts& parts) {
+  const TensorView& view = parts.at(".weight");
+  ops::Codes codes{.format = ops::WeightFormat::kInt8Group,
+                   .rows = view.shape[0],
+                   .width = view.shape[1],
+                   .group = view.shape[1]};
+  codes.scales = int8_scales(parts, codes.rows);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(view.data);
+  codes.codes.assign(bytes, bytes + view.num_bytes);
+  give_back_pages(view);
+  return codes;
+}
+
+void open_eight_bits(TensorMap& tensors, const std::string& directory) {
+  for (const std::string& module : modules_with(tensors, ".SCB")) {
+    const auto parts = std::make_shared<const MatrixParts>(
+        tensors, module, std::initializer_list<const char*>{".weight", ".SCB", ".weight_format"},
+        directory);
+    const TensorView& weight = parts->at(".weight");
+    if (weight.dtype != DType::kInt8 || weight.shape.size() != 2 || weight.num_bytes == 0)
+      parts->fail(".weight", "I8 of two dimensions beside `.SCB`");
+    if (parts->at(".SCB").shape != std::vector<int64_t>{weight.shape[0]})
+      parts->fail(".SCB", shape_text({weight.shape[0]}));
+    if (parts->has(".weight_format")) {
+      const TensorView& order = parts->at(".weight_format");
+      check<ConfigError>(order.num_bytes == dtype_size(order.dtype) &&
+                             std::all_of(order.data, order.data + order.num_bytes,
+                                         [](std::byte byte) { return byte == std::byte{0}; }),
+                         parts->place(".weight_format"),
+                         ": another order than 0, row-major, is not read");
+    }
+    tensors[module + ".weight"] =
+        coded_view(ops::WeightFormat::kInt8Group, weight.shape[0], weight.shape[1],
+                   [parts] { return int8_codes(*parts); });
+  }
+}
+
+void open_bitsandbytes(TensorMap& tensors, const HfConfig&, const std::string& directory) {
+  for (const FourBits& type : kFourBits) open_four_bits(tensors, type, directory);
+  open_eight_bits(tensors, directory);
 }
 
 const Registered<CheckpointFormat> kBitsAndBytes(&checkpoint_formats,
                                                  {"bitsandbytes",
-                                                  {.open = &open_bitsandbytes,
-                                                   .unread = &unread_of_bitsandbytes},
-                                                  "4-bit NF4 weights of linear layers"});
+                                                  {.open = &open_bitsandbytes},
+                                                  "linear layers in NF4, FP4 and int8"});
 
 }  // namespace
 }  // namespace temper::models

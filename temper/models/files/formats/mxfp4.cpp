@@ -55,7 +55,7 @@ class Mxfp4Matrix final : public CodedMatrix {
   ops::WeightFormat format() const override { return kFormat; }
 
   // Scales are kept in float32.
-  std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const override {
+  ops::Codes unpacked() const override {
     const TensorView codes = made_view(blocks_), exponents = made_view(scales_);
     ops::Codes to{.format = kFormat, .rows = shape()[0], .width = shape()[1], .group = kBlock};
     to.codes.resize(2 * codes.num_bytes);
@@ -74,7 +74,7 @@ class Mxfp4Matrix final : public CodedMatrix {
         check_block(std::span(to.codes).subspan(2 * kBlockBytes * i, 2 * kBlockBytes), scale, i);
     }
     give_back_pages(codes);
-    return ops::from_codes(to, device);
+    return to;
   }
 
   // In bfloat16, which holds every value exactly.
