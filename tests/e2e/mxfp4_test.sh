@@ -100,7 +100,7 @@ score() { TEMPER_CACHE_DIR=$dir/cache "$temper" score --model model --adapter ke
 score first && file=$(find cache -name '*.safetensors') && stat -c %i "$file" > before && score second
 [ "$(stat -c %i "$file")" = "$(cat before)" ] && cmp first second && cmp first float32.mxfp4.score || fail "the cache"
 weights() { "$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=x train.memory_limit=1MB "$@" 2>&1 | tee log | grep -o 'weights [0-9.]* [kMG]*B' | head -1; }
-[ -n "$(weights)" ] && [ "$(weights model.storage=mxfp4)" != "$(weights)" ] || fail "check: $(cat log)"
+[ -n "$(weights)" ] && [ "$(weights model.storage=mxfp4)" = "$(weights)" ] && [ "$(weights model.storage=float32)" != "$(weights)" ] || fail "check: $(cat log)"
 
 expect() {  # STATUS MESSAGE ARGUMENT...
   "$temper" "${@:3}" > out.log 2>&1
@@ -111,7 +111,7 @@ expect 2 'plain: holds no weights in MXFP4.*choose nf4, int8 or bfloat16' score 
 expect 2 'plain: holds no weights in MXFP4' export --model plain --storage mxfp4 --output x
 expect 2 'model.storage: .*plain holds none in MXFP4; choose nf4' sft "${run[@]}" model.path=plain data.train=rows.jsonl output_dir=x model.storage=mxfp4
 expect 2 'model.storage: .*plain holds none in MXFP4; choose nf4' check sft "${run[@]}" model.path=plain data.train=rows.jsonl output_dir=x model.storage=mxfp4
-expect 2 'model.storage: .*four bits already: choose mxfp4' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=qlora
+expect 2 'model.storage: .*plain holds none quantized; choose nf4' sft "${run[@]}" model.path=plain data.train=rows.jsonl output_dir=x adapter.method=qlora model.storage=file
 expect 2 'model.path: .*its weights are quantized' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=none
 expect 2 'mesh.tensor' sft --nproc 2 "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=mxfp4 mesh.tensor=2
 # A scale of 255 is no number.

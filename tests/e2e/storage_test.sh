@@ -107,7 +107,7 @@ expect() {  # STATUS MESSAGE ARGUMENT...
 }
 expect 2 'model.storage: .*weights that train are kept in float32' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=nf4
 expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=qlora model.storage=int8
-expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4 | mxfp4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
+expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4 | mxfp4 | file' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
 expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=amx

@@ -153,6 +153,9 @@ TEST_CASE("a model with experts in MXFP4 computes what the model of their values
     CHECK(kept_of(*plain).matrices == 0);
     CHECK(3 * kept_of(*kept).bytes < 2 * kept_of(*plain).bytes);
     CHECK(mxfp4_scores(*kept) == mxfp4_scores(*plain));
+    const auto as_file = models::load_model(made.quantized.path, {.weights = others, .file = true});
+    CHECK(kept_of(*as_file).matrices == kept_of(*kept).matrices);
+    CHECK(mxfp4_scores(*as_file) == mxfp4_scores(*kept));
     std::map<std::string, at::Tensor> values;
     kept->each_parameter(
         [&](const std::string& name, nn::Parameter& p) { values[name] = p.float_value(); });

@@ -13,7 +13,9 @@
 #include "temper/base/json.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
+#include "temper/models/files/stream.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/weight.h"
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const models::Storage kNf4{WeightFormat::kFloat32, WeightFormat::kNf4};
+const models::Storage kFile{.file = true};
 const models::Storage kInt8{WeightFormat::kFloat32, WeightFormat::kInt8};
 
 Sequences sequences() {
@@ -67,6 +70,42 @@ int64_t linear_layers(models::CausalLM& model) {
   model.visit({.linear = [&](const std::string&, nn::Linear&) { ++count; },
                .lm_head = [](const std::string&, nn::LmHead&) {}});
   return count;
+}
+
+// A directory whose matrices are all in bitsandbytes' nf4.
+void write_in_nf4(const std::string& from, const std::string& to) {
+  fs::create_directories(to);
+  fs::copy_file(from + "/config.json", to + "/config.json", fs::copy_options::overwrite_existing);
+  const TensorMap plain = read_safetensors(from + "/model.safetensors");
+  TensorMap tensors;
+  std::vector<at::Tensor> memory;
+  std::vector<std::string> states;
+  states.reserve(plain.size());  // views point into them
+  for (const auto& [name, view] : plain) {
+    if (view.shape.size() != 2) {
+      tensors[name] = view;
+      continue;
+    }
+    const at::Tensor values = models::to_tensor(view, at::kFloat);
+    const int64_t count = values.numel();
+    at::Tensor code = at::zeros({(count + 1) / 2 * 2}, at::kByte),
+               absmax = at::empty({(count + 63) / 64}, at::kFloat);
+    kernels::quantize_nf4(values.const_data_ptr<float>(), count, code.mutable_data_ptr<uint8_t>(),
+                          absmax.mutable_data_ptr<float>());
+    const at::Tensor pairs = code.view({-1, 2}),
+                     both = pairs.select(1, 0).bitwise_left_shift(4).bitwise_or(pairs.select(1, 1));
+    states.push_back(Json{{"shape", view.shape}, {"blocksize", 64}}.dump());
+    for (const auto& [suffix, x] :
+         {std::pair{"", both.view({-1, 1})},
+          {".absmax", absmax},
+          {".quant_map",
+           at::tensor(at::ArrayRef<float>(ops::kNf4Values.data(), 16), at::kFloat)}}) {
+      memory.push_back(x.contiguous());
+      tensors[name + suffix] = models::to_view(memory.back());
+    }
+    tensors[name + ".quant_state.bitsandbytes__nf4"] = bytes_view(states.back());
+  }
+  write_safetensors(to + "/model.safetensors", tensors);
 }
 
 struct CacheDirectory {
@@ -162,6 +201,46 @@ TEST_CASE("a directory that bitsandbytes wrote is read, in nf4 and in float32 al
   REQUIRE(static_cast<int64_t>(found.size()) == expected.numel());
   for (size_t i = 0; i < found.size(); ++i)
     CHECK(std::abs(found[i] - expected.const_data_ptr<float>()[i]) < 2e-6f);
+}
+
+TEST_CASE("what a directory holds in nf4 stays so in the storage `file`, and nothing else") {
+  const auto kept = models::load_model(golden_model("qwen3_nf4"), kFile),
+             asked = models::load_model(golden_model("qwen3_nf4"), kNf4);
+  CHECK(quantized_parameters(*kept) == quantized_parameters(*asked));
+  CHECK(scores_of_sequences(*kept) == scores_of_sequences(*asked));
+  CHECK(quantized_parameters(*models::load_model(golden_model("qwen3"), kFile)) == 0);
+  const auto held = models::held_matrices(golden_model("qwen3_nf4"));
+  CHECK(static_cast<int64_t>(held.size()) == quantized_parameters(*kept));
+  for (const auto& [name, format] : held) CHECK((format == WeightFormat::kNf4));
+}
+
+TEST_CASE("embedding and head that a directory holds in nf4 compute as their values") {
+  const Directory folder("whole_nf4");
+  for (const char* name : {"qwen3", "llama"}) {  // the head is tied, and is not
+    CAPTURE(name);
+    write_in_nf4(golden_model(name), folder.path);
+    const auto kept = models::load_model(folder.path, kFile),
+               read = models::load_model(folder.path);
+    const auto& head = kept->head_weight();
+    CHECK((head.format() == WeightFormat::kNf4));
+    CHECK((kept->body().embedding().weight.format() == WeightFormat::kNf4));
+    CHECK(quantized_parameters(*read) == 0);
+    CHECK(scores_of_sequences(*kept) == scores_of_sequences(*read));
+    const auto stream = models::stream_model(folder.path, "", kFile);
+    CHECK(scores_of_sequences(*stream.model) == scores_of_sequences(*read));
+    // An adapter that brings an embedding of its own trains a float32 copy of it.
+    const models::LoraConfig lora{.rank = 3, .alpha = 6, .modules_to_save = {"embed_tokens"}};
+    models::add_lora(*kept, lora, 11);
+    models::add_lora(*read, lora, 11);
+    CHECK((kept->body().embedding().weight.format() == WeightFormat::kFloat32));
+    CHECK(scores_of_sequences(*kept) == scores_of_sequences(*read));
+    models::save_adapter(*kept, lora, folder.path, folder.path + "/adapter");
+    const auto format = models::adapter_base_format(folder.path + "/adapter");
+    REQUIRE(format.has_value());
+    CHECK(format->dtype == "float32");
+    models::remove_adapter(*kept);
+    CHECK((kept->body().embedding().weight.format() == WeightFormat::kNf4));
+  }
 }
 
 TEST_CASE("codes that bitsandbytes made are mapped by the second start" *

@@ -161,12 +161,11 @@ struct CodeKernels {
                int64_t a_row, float* c, int64_t ldc, bool accumulate);
   int most_rows;  // that `rows` takes; 0: there is no such kernel
 };
-template <ops::CodeKind kKind, int kBits, ops::OffsetKind kOffset = ops::OffsetKind::kNone,
-          int kMostRows = 1>
+template <ops::CodeKind kKind, int kBits, ops::OffsetKind kOffset = ops::OffsetKind::kNone>
 CodeKernels kernels_of_form() {
   using Form = CodeForm<kKind, kBits, kOffset>;
 #if TEMPER_HAS_FMA
-  return {&unpack_panel<Form>, &code_rows<Form, kMostRows>, kMostRows};
+  return {&unpack_panel<Form>, &code_rows<Form, kCodeRows>, kCodeRows};
 #else
   return {&unpack_panel<Form>, nullptr, 0};
 #endif
@@ -177,12 +176,14 @@ inline CodeKernels kernels_of_table(ops::OffsetKind offset) {
   using enum ops::OffsetKind;
   if (offset == kZero) return kernels_of_form<kTable, 4, kZero>();
   if (offset == kMinimum) return kernels_of_form<kTable, 4, kMinimum>();
-  return kernels_of_form<kTable, 4, kNone, kCodeRows>();
+  return kernels_of_form<kTable, 4, kNone>();
 }
 inline CodeKernels kernels_of_linear(int bits, ops::OffsetKind offset) {
   using enum ops::CodeKind;
   using enum ops::OffsetKind;
-  if (bits == 2) return kernels_of_form<kLinear, 2, kMinimum>();
+  if (bits == 2)
+    return offset == kMinimum ? kernels_of_form<kLinear, 2, kMinimum>()
+                              : kernels_of_form<kLinear, 2>();
   if (bits == 3) return kernels_of_form<kLinear, 3>();
   if (bits == 6) return kernels_of_form<kLinear, 6>();
   return offset == kMinimum ? kernels_of_form<kLinear, 5, kMinimum>()
@@ -204,7 +205,7 @@ inline CodeKernels kernels_of(const QuantizedMatrix& w) {
       break;
   }
   return offset == kZero ? kernels_of_form<kInt8, 8, kZero>()
-                         : kernels_of_form<kInt8, 8, kNone, kCodeRows>();
+                         : kernels_of_form<kInt8, 8, kNone>();
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE
