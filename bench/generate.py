@@ -7,7 +7,7 @@ float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4] [--cache-dtype flo
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
 runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
-(-fast, -amx: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
+(-fast, -amx, -integer: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
 float32 alone. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
 (Q8_0, Q6_K). --model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
 bench/layers.py. llama.cpp reads the GGUF that Temper writes.
@@ -96,7 +96,8 @@ for kind in types:
     llama_cpp.llama_model_free(m)
 print("RESULT " + json.dumps(out))
 """
-LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "bfloat16-amx": "BF16", "nf4-amx": "Q4_0", "int8": "Q8_0", "nf4": "Q4_0"}
+LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "bfloat16-amx": "BF16", "nf4-amx": "Q4_0", "int8": "Q8_0", "nf4": "Q4_0",
+               "int8-integer": "Q8_0", "nf4-integer": "Q4_0"}
 
 
 def temper(model, rows, folder, new, storage, cache, flags=()):

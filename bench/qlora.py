@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """QLoRA (NF4, rank 16, all linear layers) of one model on the same rows by Temper and by PEFT with bitsandbytes.
 
-usage: bench/qlora.py [--size 1.5b|7b] [--python PATH] [--steps N] [--batch N] [--arithmetic exact|fast|amx]
+usage: bench/qlora.py [--size 1.5b|7b] [--python PATH] [--steps N] [--batch N] [--arithmetic exact|fast|amx|integer]
                       [--compute-dtype float32|bfloat16] [--no-peer] [--recompute]
 
 The models are Qwen3's with the widths of Qwen2.5-1.5B and -7B and random weights, saved in bfloat16 (3 and 15 GB in
@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--rows", default=str(peers.GSM8K))
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--arithmetic", choices=["exact", "fast", "amx"], default="exact")
+    parser.add_argument("--arithmetic", choices=["exact", "fast", "amx", "integer"], default="exact")
     parser.add_argument("--compute-dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--recompute", action="store_true")

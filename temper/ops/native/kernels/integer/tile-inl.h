@@ -162,6 +162,9 @@ inline void integer_panel(const IntegerPanel& p) {
     const BlockRange next = next_range<Isa>(p, range);
     unpack<Isa, kBits>(p, codes, range, next.index);
     const UnpackedCodes<Isa> unpacked{p.scratch - range.index * Isa::kPanel};
+    const unsigned char* ahead = p.codes + next.index * Isa::kPanel * kBits / 8;
+    for (long i = 0; i < kIntegerDepth * Isa::kPanel * kBits / 8; i += 64)
+      __builtin_prefetch(ahead + i, 0, 2);
     for (long row = 0; row < p.rows; row += height)
       integer_rows<Isa, Isa::kTileRows>(p, row, height < p.rows - row ? height : p.rows - row,
                                         unpacked, range);
