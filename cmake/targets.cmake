@@ -115,6 +115,7 @@ function(temper_folders)
   temper_instructions(avx2 -mavx2)
   temper_instructions(avx_vnni -mavx2 -mavxvnni)
   temper_instructions(neon_dot -march=armv8.2-a+dotprod)
+  temper_instructions(avx512 -mavx512f -mavx512bw -mavx512vl)
   temper_instructions(avx512_vnni -mavx512f -mavx512bw -mavx512vl -mavx512vnni)
 
   temper_sources(sources cold ${ARGN})

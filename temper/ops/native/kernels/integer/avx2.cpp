@@ -1,5 +1,5 @@
 // Compiled with AVX2 switched on (cmake/targets.cmake), and called only where the processor has it.
-// Nothing here has external linkage but the constants.
+// Nothing here has external linkage but the one constant.
 #include "temper/ops/native/kernels/integer/tile-inl.h"
 
 #if defined(__AVX2__)
@@ -11,9 +11,7 @@ namespace {
 // Unsigned bytes times signed ones are summed in pairs of 16 bits. The weight's magnitude is the
 // one, the activation with the weight's sign the other: of at most 128 and 127, so that no pair
 // exceeds 32512.
-template <int kColumns>
-struct Avx2 : Avx2Codes<kColumns, 0> {
-  using Ints = __m256i;
+struct Avx2 : Avx2Codes<0> {
   static constexpr int kTileRows = 4;  // as many as 16 registers hold, with two kinds of weights
   static Ints dot(Ints sum, Ints w, Ints x) {
     const Ints pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
@@ -23,12 +21,11 @@ struct Avx2 : Avx2Codes<kColumns, 0> {
 
 }  // namespace
 
-const IntegerInstructions kAvx2Of16{"AVX2", integer_panel_of<Avx2<16>>};
-const IntegerInstructions kAvx2Of32{"AVX2", integer_panel_of<Avx2<32>>};
+const IntegerInstructions kAvx2{"AVX2", integer_panel_of<Avx2>};
 
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kAvx2Of16{"AVX2", nullptr}, kAvx2Of32{"AVX2", nullptr};
+const IntegerInstructions kAvx2{"AVX2", nullptr};
 }  // namespace temper::kernels
 #endif

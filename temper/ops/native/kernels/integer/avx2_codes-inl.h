@@ -7,12 +7,12 @@
 namespace temper::kernels {
 namespace {
 
-// kColumns: of a panel. kAdded: 128 or 0, added to the integers of weights.
-template <int kColumns, int kAdded>
+// kAdded: 128 or 0, added to the integers of weights.
+template <int kAdded>
 struct Avx2Codes {
   using Ints = __m256i;
   using Floats = __m256;
-  static constexpr int kLanes = 8, kPanel = kColumns, kOffset = kAdded;
+  static constexpr int kLanes = 8, kPanel = 16, kOffset = kAdded;
 
   static Ints set(int x) { return _mm256_set1_epi32(x); }
   static Ints load(const unsigned char* from) {
@@ -35,31 +35,22 @@ struct Avx2Codes {
                       : _mm256_setzero_si256()) {}
   };
 
+  // Index i of rows 4d to 4d + 3 is 32 bits, 4i + d of two vectors.
   static void eight(const unsigned char* codes, Ints* out) {
-    const Ints sign = _mm256_set1_epi8(static_cast<char>(kAdded));
-#pragma GCC unroll 2
-    for (int part = 0; part < kPanel / 16; ++part) {
-      turn_16(codes + 16 * part, kPanel, out + 2 * part);
-      out[2 * part] = _mm256_xor_si256(out[2 * part], sign);
-      out[2 * part + 1] = _mm256_xor_si256(out[2 * part + 1], sign);
-    }
+    // 0 and 1 of d = 0 and 2, then of 1 and 3.
+    const Ints order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7),
+               sign = _mm256_set1_epi8(static_cast<char>(kAdded));
+    const Ints first = _mm256_permutevar8x32_epi32(load(codes), order),
+               second = _mm256_permutevar8x32_epi32(load(codes + 32), order);
+    out[0] = _mm256_xor_si256(turned(_mm256_unpacklo_epi64(first, second)), sign);
+    out[1] = _mm256_xor_si256(turned(_mm256_unpackhi_epi64(first, second)), sign);
   }
-  // The lower halves of the bytes are the panel's first rows. Panels of 16 (four_bits_place): four
-  // indices of four rows stand together.
+  // Four indices of four rows stand together (four_bits_place), and in the upper halves of the
+  // bytes those of eight rows further.
   static void four(const Table& table, const unsigned char* codes, Ints* out) {
-    constexpr int kHalf = kPanel / kLanes / 2;
-    Ints both[kHalf];
-    if constexpr (kPanel == 16)
-      both[0] = turned(load(codes));
-    else
-      turn_16(codes, 16, both);
-    const Ints mask = _mm256_set1_epi8(15);
-#pragma GCC unroll 2
-    for (int v = 0; v < kHalf; ++v) {
-      out[v] = _mm256_shuffle_epi8(table.bytes, _mm256_and_si256(both[v], mask));
-      out[kHalf + v] =
-          _mm256_shuffle_epi8(table.bytes, _mm256_and_si256(_mm256_srli_epi16(both[v], 4), mask));
-    }
+    const Ints both = turned(load(codes)), mask = _mm256_set1_epi8(15);
+    out[0] = _mm256_shuffle_epi8(table.bytes, _mm256_and_si256(both, mask));
+    out[1] = _mm256_shuffle_epi8(table.bytes, _mm256_and_si256(_mm256_srli_epi16(both, 4), mask));
   }
 
   static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
@@ -79,21 +70,6 @@ struct Avx2Codes {
   static Ints turned(Ints x) {
     return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(_mm_setr_epi8(
                                       0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)));
-  }
-  static Ints two(const unsigned char* first, const unsigned char* second) {
-    return _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first))),
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
-  }
-  // 16 rows of four indices that are `stride` bytes apart: the bytes of rows 0 to 7 and 8 to 15.
-  static void turn_16(const unsigned char* from, int stride, Ints* out) {
-    // Index i of rows 4d to 4d + 3 is 32 bits: 0 and 1 of d = 0 and 2, then of 1 and 3.
-    const Ints order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
-    const Ints first = _mm256_permutevar8x32_epi32(two(from, from + stride), order),
-               second =
-                   _mm256_permutevar8x32_epi32(two(from + 2 * stride, from + 3 * stride), order);
-    out[0] = turned(_mm256_unpacklo_epi64(first, second));
-    out[1] = turned(_mm256_unpackhi_epi64(first, second));
   }
 };
 

@@ -3,71 +3,13 @@
 #include "temper/ops/native/kernels/integer/tile-inl.h"
 
 #if defined(__AVX512VNNI__)
-#include <immintrin.h>
+#include "temper/ops/native/kernels/integer/avx512_codes-inl.h"
 
 namespace temper::kernels {
 namespace {
 
-struct Avx512Vnni {
-  using Ints = __m512i;
-  using Floats = __m512;
-  // 24 of 32 registers hold sums.
-  static constexpr int kLanes = 16, kPanel = 32, kTileRows = 12, kOffset = 128;
-
-  static Ints set(int x) { return _mm512_set1_epi32(x); }
-  static Ints load(const unsigned char* from) { return _mm512_loadu_si512(from); }
-  static void store(Ints x, unsigned char* to) { _mm512_storeu_si512(to, x); }
-  static Ints broadcast(const signed char* four) {
-    int x;
-    __builtin_memcpy(&x, four, 4);
-    return _mm512_set1_epi32(x);
-  }
-  struct Table {
-    Ints bytes;
-    explicit Table(const signed char* table)
-        : bytes(table ? _mm512_broadcast_i32x4(
-                            _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)),
-                                          _mm_set1_epi8(-128)))
-                      : _mm512_setzero_si512()) {}
-  };
-
-  // Index i of rows 4d to 4d + 3 is 32 bits, 8i + d of two vectors.
-  static void eight(const unsigned char* codes, Ints* out) {
-    const Ints first = load(codes), second = load(codes + 64), sign = _mm512_set1_epi8(-128);
-    const Ints lower = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27),
-               upper = _mm512_add_epi32(lower, _mm512_set1_epi32(4));
-    out[0] = _mm512_xor_si512(turned(_mm512_permutex2var_epi32(first, lower, second)), sign);
-    out[1] = _mm512_xor_si512(turned(_mm512_permutex2var_epi32(first, upper, second)), sign);
-  }
-  // Index i of rows 4d to 4d + 3, and in the upper halves of the bytes of 16 rows further, is 32
-  // bits, 4i + d.
-  static void four(const Table& table, const unsigned char* codes, Ints* out) {
-    const Ints order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
-               both = turned(_mm512_permutexvar_epi32(order, load(codes))),
-               mask = _mm512_set1_epi8(15);
-    out[0] = _mm512_shuffle_epi8(table.bytes, _mm512_and_si512(both, mask));
-    out[1] = _mm512_shuffle_epi8(table.bytes, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask));
-  }
+struct Avx512Vnni : Avx512Codes<128> {
   static Ints dot(Ints sum, Ints w, Ints x) { return _mm512_dpbusd_epi32(sum, w, x); }
-
-  static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
-  static Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
-  static Ints to_int(Floats x) { return _mm512_cvttps_epi32(x); }
-  static Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
-  static Floats load(const float* from) { return _mm512_loadu_ps(from); }
-  static void store(Floats x, float* to) { _mm512_storeu_ps(to, x); }
-  static Floats set(float x) { return _mm512_set1_ps(x); }
-  static Floats zero() { return _mm512_setzero_ps(); }
-  static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-  static Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
-  static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-
- private:
-  // Each four rows of four indices, index by index, to row by row.
-  static Ints turned(Ints x) {
-    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2,
-                                                                       6, 10, 14, 3, 7, 11, 15)));
-  }
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace temper::kernels {
 namespace {
 
-struct AvxVnni : Avx2Codes<16, 128> {
+struct AvxVnni : Avx2Codes<128> {
   static constexpr int kTileRows = 6;  // 12 of 16 registers hold sums
   static Ints dot(Ints sum, Ints w, Ints x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
 };

@@ -123,10 +123,10 @@ const IntegerInstructions& Instructions([[maybe_unused]] IntegerChoice choice) {
   const bool best = choice == IntegerChoice::kBest && allows_avx512();
   if constexpr (kPanel == 32) {
     if (best && kAvx512Vnni.multiply && __builtin_cpu_supports("avx512vnni")) return kAvx512Vnni;
-    if (kAvx2Of32.multiply) return kAvx2Of32;
+    if (kAvx512.multiply) return kAvx512;
   } else {
     if (best && kAvxVnni.multiply && __builtin_cpu_supports("avxvnni")) return kAvxVnni;
-    if (kAvx2Of16.multiply) return kAvx2Of16;
+    if (kAvx2.multiply) return kAvx2;
   }
 #endif
   return kScalar;

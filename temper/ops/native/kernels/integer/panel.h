@@ -38,12 +38,10 @@ struct IntegerInstructions {
   const char* name;
   void (*multiply)(const IntegerPanel&);
 };
-// AVX512-VNNI, for panels of 32.
-extern const IntegerInstructions kAvx512Vnni;
-// AVX-VNNI, for panels of 16.
-extern const IntegerInstructions kAvxVnni;
-// AVX2, for panels of 16 and of 32.
-extern const IntegerInstructions kAvx2Of16, kAvx2Of32;
+// AVX512-VNNI, and AVX-512 without it, for panels of 32.
+extern const IntegerInstructions kAvx512Vnni, kAvx512;
+// AVX-VNNI, and AVX2 without it, for panels of 16.
+extern const IntegerInstructions kAvxVnni, kAvx2;
 // NEON without and with its dot product, for panels of 16.
 extern const IntegerInstructions kNeon, kNeonDot;
 
