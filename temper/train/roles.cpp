@@ -53,21 +53,6 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
            .file = !policy.tensor || policy.by_expert}};
 }
 
-std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {
-  std::unique_ptr<models::CausalLM> model = models::load_model(directory, storage);
-  models::CausalLM& loaded = *model;
-  return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
-}
-
-std::unique_ptr<Frozen> frozen_base(Policy& policy) {
-  return std::make_unique<FrozenModel>(*policy.model, -1, "the base model without its adapter");
-}
-
-std::unique_ptr<Frozen> frozen_adapter(Policy& policy) {
-  return std::make_unique<FrozenModel>(*policy.model, models::freeze_adapter_copy(*policy.model),
-                                       "a copy of the adapter as it was");
-}
-
 FrozenSource start_source(const Policy& policy, const RunConfig& config) {
   using Kind = FrozenSource::Kind;
   if (policy.lora) return {config.adapter.path ? Kind::kAdapter : Kind::kBase};
@@ -75,8 +60,14 @@ FrozenSource start_source(const Policy& policy, const RunConfig& config) {
 }
 
 std::unique_ptr<Frozen> FrozenSource::load(Policy& policy) const {
-  if (kind == Kind::kBase) return frozen_base(policy);
-  return kind == Kind::kAdapter ? frozen_adapter(policy) : frozen_model(directory, storage);
+  if (kind == Kind::kBase)
+    return std::make_unique<FrozenModel>(*policy.model, -1, "the base model without its adapter");
+  if (kind == Kind::kAdapter)
+    return std::make_unique<FrozenModel>(*policy.model, models::freeze_adapter_copy(*policy.model),
+                                         "a copy of the adapter as it was");
+  std::unique_ptr<models::CausalLM> model = models::load_model(directory, storage);
+  models::CausalLM& loaded = *model;
+  return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
 }
 
 namespace {

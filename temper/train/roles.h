@@ -51,16 +51,11 @@ class Frozen {
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
 
-// A model of its own, loaded from a directory.
-std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage);
-// The policy without its adapter: costs no memory.
-std::unique_ptr<Frozen> frozen_base(Policy& policy);
-// The policy with a copy of its adapter as it is now.
-std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
-
-// Where such a model comes from, declared once for a run and for `temper check`.
+// Where such a model comes from, declared once for a run and for `temper check`: the policy without
+// its adapter, which costs no memory, the policy with a copy of its adapter as it is when it loads,
+// or a model of its own.
 struct FrozenSource {
-  enum class Kind { kBase, kAdapter, kModel };  // as the functions above make it
+  enum class Kind { kBase, kAdapter, kModel };
   Kind kind;
   std::string directory = {};  // of kModel
   models::Storage storage = {};

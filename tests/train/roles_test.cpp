@@ -4,6 +4,7 @@
 #include "tests/train/tiny.h"
 
 using namespace temper;
+using Kind = train::FrozenSource::Kind;
 
 namespace {
 
@@ -41,8 +42,8 @@ TEST_CASE("a policy without its adapter is its base to the bit; a frozen copy is
   lora.rank = 4;
   train::Policy policy = tiny::policy(lora);
   move_weights(*policy.model, 0.01);
-  const auto without = train::frozen_base(policy);
-  const auto copy = train::frozen_adapter(policy);
+  const auto without = train::FrozenSource{Kind::kBase}.load(policy);
+  const auto copy = train::FrozenSource{Kind::kAdapter}.load(policy);
   const train::ForwardPass pass = pass_of_rows();
   for (const double temperature : {1.0, 0.7}) {
     const at::Tensor policy_now = logp_of(*policy.model, temperature);

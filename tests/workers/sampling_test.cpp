@@ -13,6 +13,7 @@
 #include "tests/train/tiny.h"
 
 using namespace temper;
+using Kind = train::FrozenSource::Kind;
 using generate::Completion;
 using generate::remote::PoolOptions;
 using generate::remote::ServerPool;
@@ -207,7 +208,7 @@ TEST_CASE("what is to be scored does not wait for weights; whoever waits at the 
   workers::ModelWorker worker(
       dist::alone(),
       std::make_unique<workers::Sampling>(policy, options(), generate::EngineOptions()),
-      std::make_unique<workers::Scoring>(train::frozen_base(policy)));
+      std::make_unique<workers::Scoring>(train::FrozenSource{Kind::kBase}.load(policy)));
   std::atomic<bool> ended{false};
   std::thread loop([&] { worker.run([&] { return ended.load(); }); });
   const auto sample = [&](int64_t version) {
@@ -276,8 +277,8 @@ TEST_CASE("a rank that trains may ask for the weights before those that another 
 TEST_CASE("another rank's reference log-probabilities are this process's") {
   train::Policy policy = tiny::policy(lora_of(true));
   move(policy, 0.2);
-  const auto reference = train::frozen_base(policy);
-  workers::Scoring scoring(train::frozen_base(policy));
+  const auto reference = train::FrozenSource{Kind::kBase}.load(policy);
+  workers::Scoring scoring(train::FrozenSource{Kind::kBase}.load(policy));
   // A prompt with two completions, and a row of its own.
   const tiny::Rows rows = tiny::rows(4);
   train::PackUnit group, row;
