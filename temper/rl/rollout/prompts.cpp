@@ -101,8 +101,8 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
   };
   survey_ = train::survey_rows<data::PromptRow>(loader_.order(), looking(rows.train, look));
   const auto read = looking(rows.evaluation, look);
-  std::vector<std::unique_ptr<data::RowSet>>
-      sets;  // alive together: the reader knows them by place
+  // Alive together, as a reader knows large prompts by the set's place in memory.
+  std::vector<std::unique_ptr<data::RowSet>> sets;
   int64_t key = kEvaluationKeys;
   for (const data::SourceSpec& source :
        data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
