@@ -70,6 +70,9 @@ import json
 with open("singles.jsonl", "w") as f:
     for i in range(8):
         f.write(json.dumps({"prompt_ids": [5, 6, 7 + i], "completion_ids": [9, 10 + i], "label": i % 2 == 0}) + "\n")
+with open("both.jsonl", "w") as f:
+    for i in range(8):
+        f.write(json.dumps({"prompt_ids": [5, 6, 7 + i], "input_ids": [5, 6, 7 + i, 9], "labels": [-100, -100, -100, 9]}) + "\n")
 P
 kto="dpo preference.loss=kto data.train=singles.jsonl model.path=model output_dir=kto train.keep_best.metric=eval/margin"
 check kto.json 2 $kto data.eval=singles.jsonl && has kto.json data.eval.pairs fail "no evaluation row is a pair"
@@ -78,7 +81,7 @@ check kto.json 2 $kto data.eval=singles.jsonl && has kto.json data.eval.pairs fa
 check kto.json 0 $kto data.eval=pairs.jsonl && has kto.json data.eval.pairs pass
 
 # What is evaluated on_policy is a prompt, also where some training rows keep the file's completions.
-distill="distill model.path=model data.train=singles.jsonl data.eval=prompts.jsonl output_dir=on distill.teacher=model"
+distill="distill model.path=model data.train=both.jsonl data.eval=prompts.jsonl output_dir=on distill.teacher=model"
 distill="$distill distill.strategy=on_policy distill.off_policy_fraction=0.5 rollout.max_new_tokens=4 train.max_steps=1"
 check on.json 0 $distill && has on.json data.eval pass "8 rows"
 "$temper" $distill > on.log 2>&1 || fail "on_policy: $(cat on.log)"
