@@ -119,17 +119,17 @@ expect 2 'model.arithmetic: found bf16, expected exact | fast | amx | integer' s
 expect 2 '--cache-dtype: int8 not in {float32,float16,bfloat16}' generate --model model --input given.jsonl --output x --cache-dtype int8
 expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
-cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
-expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x
-expect 2 'quantized/config.json: weights quantized by gptq are not read' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized
-expect 2 'weights quantized by gptq are not read' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized --mesh devices=2,memory=1GB,bandwidth=1GB/s,flops=1TFLOPS
+cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "hqq"},/' quantized/config.json
+expect 2 'quantized/config.json: weights quantized by hqq are not read' generate --model quantized --input given.jsonl --output x
+expect 2 'quantized/config.json: weights quantized by hqq are not read' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized
+expect 2 'weights quantized by hqq are not read' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized --mesh devices=2,memory=1GB,bandwidth=1GB/s,flops=1TFLOPS
 cp -r model older && python3 -c '
 import json
 path = "older/model.safetensors"
 data = open(path, "rb").read()
 size = int.from_bytes(data[:8], "little")
 header = data[8:8 + size].replace(b"q_proj.weight\"", b"q_proj.qweight\"")
-open(path, "wb").write(len(header).to_bytes(8, "little") + header + data[8 + size:])' && expect 2 'older: weights quantized by GPTQ or AWQ (.*q_proj.qweight.) are not read' generate --model older --input given.jsonl --output x
+open(path, "wb").write(len(header).to_bytes(8, "little") + header + data[8 + size:])' && expect 2 'older: .*q_proj.qweight. holds codes of GPTQ or AWQ' generate --model older --input given.jsonl --output x
 expect 2 'model.path: .*its weights are quantized' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path="$TEMPER_SOURCE_DIR/tests/golden/models/qwen3_nf4"
 
 # The cache belongs to the weights, whatever their time of writing says, and the next ones take its place.

@@ -122,7 +122,7 @@ TEST_CASE("weights in FP8 are read as the float32 ones of the same values") {
   config["quantization_config"]["weight_block_size"] = {8, 8};
   write_file_atomic(quantized.path + "/config.json", config.dump());
   CHECK_THROWS_WITH_AS(models::load_model(quantized.path), doctest::Contains("_scale_inv"),
-                       ConfigError);
+                       DataError);
   config["quantization_config"]["weight_block_size"] = {8, 0};
   write_file_atomic(quantized.path + "/config.json", config.dump());
   CHECK_THROWS_WITH_AS(models::load_model(quantized.path), doctest::Contains("weight_block_size"),
