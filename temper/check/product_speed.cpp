@@ -36,12 +36,14 @@ double quotient(const ops::Backend& backend, ops::Weight w, int64_t rows, int ti
 ProductSpeed integer_speed(ops::WeightFormat format) {
   const at::NoGradGuard no_grad;
   const auto count = static_cast<size_t>(kMeasuredSide * kMeasuredSide);
-  const std::vector<uint8_t> codes(count, 3);
-  const std::vector<float> scales(
-      static_cast<size_t>(ops::block_count(format, kMeasuredSide, kMeasuredSide)), 1);
+  const auto blocks = static_cast<size_t>(ops::block_count(format, kMeasuredSide, kMeasuredSide));
+  const ops::Codes codes{.format = format,
+                         .rows = kMeasuredSide,
+                         .width = kMeasuredSide,
+                         .codes = std::vector<uint8_t>(count, 3),
+                         .scales = std::vector<float>(blocks, 1)};
   const ops::Backend& backend = ops::native_backend();
-  const ops::Weight w(backend.from_codes(format, kMeasuredSide, kMeasuredSide, codes.data(),
-                                         scales.data(), at::Device(at::kCPU)));
+  const ops::Weight w(backend.from_codes(codes, at::Device(at::kCPU)));
   return {quotient(backend, w, 1, 40), quotient(backend, w, kManyRows, 6)};
 }
 

@@ -19,7 +19,7 @@ using models::untied_head;
 
 namespace {
 
-const Sequences kTexts = {{3, 1, 4, 1, 5, 9, 2, 6}};
+const Sequences kUntiedTexts = {{3, 1, 4, 1, 5, 9, 2, 6}};
 
 // A copy of a golden model whose embeddings are tied, with `head` times them as a head of its own
 // and what `tied` says of it; null: nothing.
@@ -39,7 +39,7 @@ void copy_with_head(const std::string& name, double head, const Json& tied, cons
 }
 
 at::Tensor logp_of(const std::string& directory) {
-  return log_probabilities(*models::load_model(directory), kTexts).detach();
+  return log_probabilities(*models::load_model(directory), kUntiedTexts).detach();
 }
 
 }  // namespace

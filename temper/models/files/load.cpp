@@ -17,17 +17,15 @@
 
 namespace temper::models {
 namespace {
-// Tensors of a checkpoint that no model has as parameters: tables that are computed, and a tied
-// head's second copy.
-bool ignorable(const std::string& name) {
-  return name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
-}
-
-// AutoGPTQ writes biases of zeros beside layers that have none.
-bool is_zero_bias(const std::string& name, const TensorView& view) {
-  return name.ends_with(".bias") && view.data && view.shape.size() == 1 &&
-         std::all_of(view.data, view.data + view.num_bytes,
-                     [](std::byte byte) { return byte == std::byte{0}; });
+// Tensors of a checkpoint that no model has as parameters: tables that are computed, a tied head's
+// second copy, which is not quantized, and the zeros that AutoGPTQ writes for biases that layers do
+// not have.
+bool ignorable(const std::string& name, const TensorView& view) {
+  const bool zeros = name.ends_with(".bias") && view.data && view.shape.size() == 1 &&
+                     std::all_of(view.data, view.data + view.num_bytes,
+                                 [](std::byte byte) { return byte == std::byte{0}; });
+  return zeros || name.ends_with("rotary_emb.inv_freq") ||
+         (name == "lm_head.weight" && !coded_matrix(view));
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -160,7 +158,7 @@ void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string
     if (!problem.empty()) wrong.push_back(name + " is " + problem);
   });
   for (const auto& [name, view] : weights)
-    if (!ignorable(name) && !is_zero_bias(name, view)) left_over.push_back(name);
+    if (!ignorable(name, view)) left_over.push_back(name);
   check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
                      left_over.empty() ? "" : "; not recognized: ", listed(left_over));
   check<ConfigError>(wrong.empty(), from.directory, ": wrong shapes: ", listed(wrong),

@@ -53,7 +53,7 @@ class GgufMatrix final : public CodedMatrix {
   ops::WeightFormat format() const override { return gguf_format(type_); }
   TensorView values() const override { return to_view(values_of(m_, type_)); }
 
-  std::shared_ptr<const ops::QuantizedWeight> codes(at::Device device) const override {
+  ops::Codes unpacked() const override {
     GgufRow first;
     read_gguf_row(type_, m_.at(0), m_.width, first);
     ops::Codes codes{.format = format(), .rows = m_.count, .width = m_.width, .group = first.group};
@@ -83,7 +83,7 @@ class GgufMatrix final : public CodedMatrix {
     }
     m_.give_back();
     check_finite(codes);
-    return ops::from_codes(codes, device);
+    return codes;
   }
 
  private:
