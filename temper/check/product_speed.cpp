@@ -37,11 +37,17 @@ ProductSpeed integer_speed(ops::WeightFormat format) {
   const at::NoGradGuard no_grad;
   const auto count = static_cast<size_t>(kMeasuredSide * kMeasuredSide);
   const auto blocks = static_cast<size_t>(ops::block_count(format, kMeasuredSide, kMeasuredSide));
-  const ops::Codes codes{.format = format,
-                         .rows = kMeasuredSide,
-                         .width = kMeasuredSide,
-                         .codes = std::vector<uint8_t>(count, 3),
-                         .scales = std::vector<float>(blocks, 1)};
+  const int64_t super_block = ops::row_of(format).super_block;
+  ops::Codes codes{.format = format,
+                   .rows = kMeasuredSide,
+                   .width = kMeasuredSide,
+                   .group = ops::block_size(format, kMeasuredSide),
+                   .codes = std::vector<uint8_t>(count, 3),
+                   .scales = std::vector<float>(blocks, 1)};
+  if (super_block > 0) {
+    codes.scales.resize(count / static_cast<size_t>(super_block));
+    codes.sub_scales.assign(blocks, 1);
+  }
   const ops::Backend& backend = ops::native_backend();
   const ops::Weight w(backend.from_codes(codes, at::Device(at::kCPU)));
   return {quotient(backend, w, 1, 40), quotient(backend, w, kManyRows, 6)};

@@ -205,11 +205,10 @@ void RunChecks::adapter() {
 // Where weights have few bits and the native backend multiplies by them.
 void RunChecks::arithmetic() {
   const models::Storage& storage = shape.policy.storage;
-  if (!storage.blocks || !ops::is_quantized(*storage.blocks) || !shape.device.is_cpu() ||
-      &ops::cpu_backend() != &ops::native_backend())
-    return;
+  const std::optional<ops::WeightFormat> format = shape.policy.most_used_integers();
+  if (!format || !shape.device.is_cpu() || &ops::cpu_backend() != &ops::native_backend()) return;
   list.run("arithmetic", [&] {
-    const ops::FormatRow& row = ops::row_of(*storage.blocks);
+    const ops::FormatRow& row = ops::row_of(*format);
     const ProductSpeed speed = integer_speed(row.format);
     const Json values{{"integer_one_row", speed.one_row}, {"integer_many_rows", speed.many_rows}};
     if (storage.arithmetic == ops::Arithmetic::kInteger)

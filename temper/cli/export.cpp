@@ -114,7 +114,7 @@ struct ScalarHead {
 // on such weights, just as they were then.
 models::Storage Export::merged_into() const {
   const bool same = trained && trained->storage == storage;
-  return kept_as(same ? trained->dtype : "", storage);
+  return models::storage_of({same ? trained->dtype : "", storage});
 }
 
 // What quantization makes of the model: `merged` are its numbers before anything is written.
@@ -130,7 +130,7 @@ void Export::print_drift(const Probe& merged) const {
   if (models::BaseFormat{dtype, storage}.is_rounded()) return print("the original weights", {}, "");
   if (trained && trained->is_rounded())
     print("training, on " + trained->storage + " weights",
-          kept_as(trained->dtype, trained->storage),
+          models::storage_of({trained->dtype, trained->storage}),
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 

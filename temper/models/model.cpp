@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "temper/models/files/directory.h"
 #include "temper/nn/blocks.h"
 #include "temper/ops/layers/embedding.h"
 
@@ -34,16 +37,16 @@ Storage frozen_storage(bool bfloat16, std::optional<StorageName> name) {
           .file = !asked};
 }
 
-bool uses_arithmetic(const Storage& storage) {
+bool uses_arithmetic(const Storage& storage, const std::string& directory) {
   using Format = ops::WeightFormat;
-  if (storage.arithmetic == ops::Arithmetic::kInteger)
-    return storage.blocks && ops::is_quantized(*storage.blocks);
+  if (storage.arithmetic == ops::Arithmetic::kExact) return true;
   const auto takes = [&](Format f) {
+    if (storage.arithmetic == ops::Arithmetic::kInteger) return ops::has_integers(f);
     return f == Format::kBFloat16 || f == Format::kRoundedBFloat16 ||
            (storage.arithmetic == ops::Arithmetic::kAmx && ops::is_quantized(f));
   };
-  return storage.arithmetic == ops::Arithmetic::kExact || takes(storage.weights) ||
-         (storage.blocks && takes(*storage.blocks));
+  if (takes(storage.weights) || (storage.blocks && takes(*storage.blocks))) return true;
+  return storage.file && std::ranges::any_of(held_formats(directory), takes);
 }
 
 void set_storage(nn::Module& model, const Storage& storage) {

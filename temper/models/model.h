@@ -113,8 +113,9 @@ struct Storage {
 };
 // That of frozen weights of a dtype, or of another one that was asked for; none: kFile.
 Storage frozen_storage(bool bfloat16, std::optional<StorageName> asked);
-// Whether any weights are in a format that storage.arithmetic is of.
-bool uses_arithmetic(const Storage& storage);
+// Whether any weights of the model in a directory are then in a format that storage.arithmetic is
+// of.
+bool uses_arithmetic(const Storage& storage, const std::string& directory);
 void set_storage(nn::Module& model, const Storage& storage);
 // nn::Attention::set_cache_dtype of all of its layers.
 void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype);

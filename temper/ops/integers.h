@@ -49,7 +49,11 @@ constexpr CodeIntegers integers_of(const float* values) {
   return found;
 }
 
-// Of a quantized format; those of 8 bits are their own integers.
+// Whether a format's codes stand for integers; those that are floats (FP8) are multiplied exactly.
+constexpr bool has_integers(WeightFormat format) {
+  return is_quantized(format) && row_of(format).kind != CodeKind::kE4m3;
+}
+// Of a quantized format; codes that are no index of a table are integers themselves.
 constexpr CodeIntegers integers_of(WeightFormat format) {
   const FormatRow& row = row_of(format);
   return row.values ? integers_of(row.values) : CodeIntegers{};

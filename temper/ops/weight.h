@@ -9,6 +9,7 @@
 
 #include "temper/ops/codes.h"
 #include "temper/ops/formats.h"
+#include "temper/ops/integers.h"
 
 namespace temper::ops {
 
@@ -55,7 +56,7 @@ struct Weight {
   int64_t out() const { return quantized ? quantized->rows : values.size(0); }
   int64_t in() const { return quantized ? quantized->width : values.size(1); }
   // Whether x Wᵀ is computed in integers.
-  bool in_integers() const { return quantized && arithmetic == Arithmetic::kInteger; }
+  bool in_integers() const { return arithmetic == Arithmetic::kInteger && has_integers(format); }
   // The tensor that autograd sees: the values, or for a frozen weight a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
   // Rows [first, first + count): the same memory. first is a multiple of 32.

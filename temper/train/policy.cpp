@@ -158,10 +158,10 @@ models::Storage policy_storage(const RunConfig& config) {
   storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
   config.require(
-      models::uses_arithmetic(storage), "model.arithmetic",
+      models::uses_arithmetic(storage, path), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
-          ? "integer is of frozen weights of 8 or fewer bits: choose model.storage: int8 "
-            "or nf4 with adapter.method: lora or qlora"
+          ? "integer is of frozen weights of 8 or fewer bits, of which there are none: choose "
+            "model.storage: int8 or nf4 with adapter.method: lora or qlora"
           : "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
             "quantized ones, too; float32 has exact alone");
   return storage;

@@ -9,49 +9,64 @@
 #include "temper/ops/layers/linear.h"
 #include "temper/ops/native/kernels/integer/integer_gemm.h"
 #include "temper/ops/native/native.h"
+#include "temper/ops/native/weight_views.h"
 #include "temper/ops/weight.h"
 #include "tests/ops/backends.h"
+#include "tests/ops/codes.h"
 
 using namespace temper::kernels;
 using temper::ops::Arithmetic;
 using temper::ops::CodeIntegers;
+using temper::ops::CodeKind;
+using temper::ops::Codes;
 using temper::ops::integers_of;
+using temper::ops::OffsetKind;
+using temper::ops::random_codes;
 
 namespace {
 
 float once(double x) { return static_cast<float>(x); }
 double wide(float x) { return static_cast<double>(x); }
 
-enum class From { kZero, kZeroPoints, kMinimums };
-
 struct IntegerProduct {
-  WeightFormat format;
+  Codes codes;
   int64_t m, rows, width, group;
-  std::vector<uint8_t> row_major;
-  std::vector<float> scale, offset, x, bias;  // scale and offset of blocks or rows
-  From from;
+  std::vector<float> x, bias;
 
   size_t block_of(int64_t row, int64_t i) const {
-    const int64_t block = row_of(format).block;
-    return static_cast<size_t>(block == temper::ops::kRowBlock ? row : (row * width + i) / block);
+    const int64_t value = row * width + i, block = row_of(codes.format).block;
+    if (codes.group > 0) return static_cast<size_t>(value / codes.group);
+    return static_cast<size_t>(block == temper::ops::kRowBlock ? row : value / block);
   }
   int64_t integer_at(int64_t row, int64_t i) const {
-    const uint8_t code = row_major[static_cast<size_t>(row * width + i)];
-    if (row_of(format).bits == 8) return static_cast<int8_t>(code);
-    return integers_of(format).table[code];
+    const uint8_t code = codes.codes[static_cast<size_t>(row * width + i)];
+    const temper::ops::FormatRow& format = row_of(codes.format);
+    if (format.kind == CodeKind::kInt8) return static_cast<int8_t>(code);
+    if (format.kind == CodeKind::kLinear) return code + format.first;
+    return integers_of(codes.format).table[code];
+  }
+  // The number of value i of a row.
+  template <class Nested>
+  float number(const std::vector<float>& numbers, const std::vector<Nested>& nested, int64_t row,
+               int64_t i) const {
+    if (nested.empty()) return numbers[block_of(row, i)];
+    const int64_t super = (row * width + i) / row_of(codes.format).super_block;
+    return once(wide(numbers[static_cast<size_t>(super)]) *
+                static_cast<double>(nested[block_of(row, i)]));
   }
 
   static IntegerProduct draw(Draws& draws, WeightFormat format, int64_t m, int64_t rows,
-                             int64_t width, From from) {
-    IntegerProduct p{format, m,  rows, width, temper::ops::scale_group(format, width), {}, {},
-                     {},     {}, {},   from};
-    for (int64_t i = 0; i < rows * width; ++i)
-      p.row_major.push_back(static_cast<uint8_t>(draws.below(row_of(format).bits == 8 ? 256 : 16)));
-    const int64_t blocks = block_count(format, rows, width);
-    p.scale = draws.floats(blocks);
-    p.offset = draws.floats(blocks);
-    if (from == From::kZeroPoints)
-      for (float& zero : p.offset) zero = static_cast<float>(draws.below(256));
+                             int64_t any_width, bool offsets) {
+    const int64_t width = temper::ops::allowed_width(format, any_width);
+    IntegerProduct p{
+        random_codes(format, rows, width, static_cast<uint32_t>(draws.below(1 << 20)), 32, offsets),
+        m,
+        rows,
+        width,
+        0,
+        {},
+        {}};
+    p.group = p.codes.group > 0 ? p.codes.group : temper::ops::scale_group(format, width);
     p.x = draws.floats(m * width, 3);
     p.bias = draws.floats(rows);
     // A block of zeros, of denormal numbers, and one number above all others.
@@ -66,7 +81,7 @@ struct IntegerProduct {
 
   std::vector<float> defined(bool biased) const {
     std::vector<float> y(static_cast<size_t>(m * rows));
-    const float unit = integers_of(format).unit;
+    const float unit = integers_of(codes.format).unit;
     for (int64_t n = 0; n < m; ++n)
       for (int64_t begin = 0, end; begin < width; begin = end) {
         end = std::min(begin + 64, (begin / group + 1) * group);
@@ -86,17 +101,21 @@ struct IntegerProduct {
           of_q += q[static_cast<size_t>(i - begin)] =
               static_cast<int64_t>(std::min(std::max(near, -127.0), 127.0));
         }
+        const OffsetKind kind =
+            codes.offsets.empty() ? OffsetKind::kNone : row_of(codes.format).offset;
         for (int64_t r = 0; r < rows; ++r) {
-          const size_t of = block_of(r, begin);
+          const float scale = number(codes.scales, codes.sub_scales, r, begin);
           int64_t sum = 0;
           for (int64_t i = begin; i < end; ++i)
             sum += q[static_cast<size_t>(i - begin)] * integer_at(r, i);
-          if (from == From::kZeroPoints) sum -= of_q * static_cast<int64_t>(offset[of]);
-          const float factor = once(wide(once(wide(s) * wide(unit))) * wide(scale[of]));
+          const float offset =
+              kind == OffsetKind::kNone ? 0 : number(codes.offsets, codes.sub_offsets, r, begin);
+          if (kind == OffsetKind::kZero) sum -= of_q * static_cast<int64_t>(offset);
+          const float factor = once(wide(once(wide(s) * wide(unit))) * wide(scale));
           float& to = y[static_cast<size_t>(n * rows + r)];
           to = once(wide(to) + wide(once(static_cast<double>(sum) * wide(factor))));
-          if (from == From::kMinimums) {
-            const float minimum = once(wide(s) * wide(offset[of]));
+          if (kind == OffsetKind::kMinimum) {
+            const float minimum = once(wide(s) * wide(offset));
             to = once(wide(to) - wide(once(static_cast<double>(of_q) * wide(minimum))));
           }
         }
@@ -107,14 +126,9 @@ struct IntegerProduct {
   }
 
   std::vector<float> computed(bool biased, IntegerChoice choice) const {
-    std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(format, rows, width)));
-    std::vector<float> scales(static_cast<size_t>(scale_count(format, rows, width))),
-        offsets = scales, y(static_cast<size_t>(m * rows));
-    pack_codes(format, rows, width, row_major.data(), offset.data(), codes.data(), offsets.data());
-    pack_codes(format, rows, width, row_major.data(), scale.data(), codes.data(), scales.data());
-    const IntegerMatrix w{{format, rows, width, group, codes.data(), scales.data()},
-                          from == From::kZero ? nullptr : offsets.data(),
-                          from == From::kZeroPoints};
+    const auto weight = temper::ops::native_backend().from_codes(codes, at::kCPU);
+    const QuantizedMatrix w = temper::ops::matrix_of(*weight);
+    std::vector<float> y(static_cast<size_t>(m * rows));
     const MatrixView<float> a{x.data(), width, 1};
     const float* added = biased ? bias.data() : nullptr;
     if (choice == IntegerChoice::kBest)
@@ -128,7 +142,7 @@ struct IntegerProduct {
 std::vector<WeightFormat> formats_of_integers() {
   std::vector<WeightFormat> formats;
   for (const temper::ops::FormatRow& row : temper::ops::kWeightFormats)
-    if (row.block != 0) formats.push_back(row.format);
+    if (temper::ops::has_integers(row.format)) formats.push_back(row.format);
   return formats;
 }
 
@@ -139,10 +153,11 @@ TEST_CASE("products in integers are those of their definition, by whatever instr
   for (const WeightFormat format : formats_of_integers())
     for (const int64_t width : {1, 2, 33, 64, 72, 96, 128, 320, 700})
       for (const int64_t m : {1, 2, 3, 4, 5, 13, 30, 130})
-        for (const From from : {From::kZero, From::kZeroPoints, From::kMinimums}) {
-          if (m > 5 && from != From::kZero && width != 320) continue;
+        for (const bool offsets : {true, false}) {
+          if (m > 5 && width != 320) continue;
+          if (!offsets && row_of(format).offset == OffsetKind::kNone) continue;
           const IntegerProduct p =
-              IntegerProduct::draw(draws, format, m, draws.between(1, 90), width, from);
+              IntegerProduct::draw(draws, format, m, draws.between(1, 90), width, offsets);
           const bool biased = m % 2 == 1;
           const std::vector<float> defined = p.defined(biased);
           CAPTURE(row_of(format).name);
@@ -160,10 +175,11 @@ TEST_CASE("the largest sums of products in integers do not saturate") {
   Draws draws(42);
   for (const WeightFormat format : formats_of_integers())
     for (const int sign : {1, -1}) {
-      IntegerProduct p = IntegerProduct::draw(draws, format, 7, 33, 256, From::kZero);
+      IntegerProduct p = IntegerProduct::draw(draws, format, 7, 33, 256, true);
       // int8's -128 and 127, and the largest values of tables.
-      for (uint8_t& code : p.row_major)
-        code = row_of(format).bits == 8 ? (sign > 0 ? 127 : 128) : (sign > 0 ? 15 : 0);
+      const int bits = row_of(format).bits, most = (1 << bits) - 1;
+      for (uint8_t& code : p.codes.codes)
+        code = static_cast<uint8_t>(bits == 8 ? (sign > 0 ? 127 : 128) : (sign > 0 ? most : 0));
       for (float& x : p.x) x = 5;
       for (size_t i = 0; i < p.x.size() / 2; ++i) p.x[i] = -5;
       const std::vector<float> defined = p.defined(false);
@@ -177,7 +193,7 @@ TEST_CASE("the largest sums of products in integers do not saturate") {
 TEST_CASE("a product in integers of a row does not depend on the other rows") {
   Draws draws(43);
   for (const WeightFormat format : formats_of_integers()) {
-    const IntegerProduct p = IntegerProduct::draw(draws, format, 300, 70, 192, From::kZero);
+    const IntegerProduct p = IntegerProduct::draw(draws, format, 300, 70, 192, true);
     const std::vector<float> all = p.computed(true, IntegerChoice::kBest);
     for (const int64_t n : {0, 1, 2, 17, 299}) {
       IntegerProduct one = p;
@@ -192,7 +208,7 @@ TEST_CASE("a product in integers of a row does not depend on the other rows") {
 TEST_CASE("a row with a value that is not finite makes its products in integers NaN, no others") {
   Draws draws(44);
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    IntegerProduct p = IntegerProduct::draw(draws, WeightFormat::kInt8, 3, 20, 128, From::kZero);
+    IntegerProduct p = IntegerProduct::draw(draws, WeightFormat::kInt8, 3, 20, 128, true);
     const std::vector<float> before = p.computed(false, IntegerChoice::kBest);
     p.x[70] = value;
     const std::vector<float> after = p.computed(false, IntegerChoice::kBest);
@@ -228,28 +244,25 @@ namespace temper::ops::backends {
 
 TEST_CASE("aten: products in integers are native's, to the bit") {
   for (const FormatRow& row : kWeightFormats)
-    for (const auto& [out, in] :
+    for (const auto& [out, any] :
          {std::pair<int64_t, int64_t>{7, 33}, {64, 64}, {33, 96}, {5, 192}, {3, 200}, {1, 1}}) {
-      if (!is_quantized(row.format)) continue;
-      kernels::Draws draws(45);
-      std::vector<uint8_t> codes;
-      for (int64_t i = 0; i < out * in; ++i)
-        codes.push_back(static_cast<uint8_t>(draws.below(row.bits == 8 ? 256 : 16)));
-      const std::vector<float> scales = draws.floats(out * in + 1);
+      if (!has_integers(row.format)) continue;
+      const int64_t in = allowed_width(row.format, any);
       const at::Tensor bias = random({out}, 46, at::kFloat);
-      for (const int64_t rows : {0, 1, 19}) {
-        const at::Tensor x = random({rows, in}, 47, at::kFloat, 9);
-        Tensors found;
-        for (const Backend* backend : {&native_backend(), &aten_backend()}) {
-          Weight w(backend->from_codes(row.format, out, in, codes.data(), scales.data(),
-                                       at::Device(at::kCPU)));
-          w.arithmetic = Arithmetic::kInteger;
-          found.push_back(at::full({rows, out}, 3.0f));
-          backend->multiply(x, w, found.back(), bias);
+      for (const bool offsets : {true, false})
+        for (const int64_t rows : {0, 1, 19}) {
+          const Codes codes = random_codes(row.format, out, in, 45, 32, offsets);
+          const at::Tensor x = random({rows, in}, 47, at::kFloat, 9);
+          Tensors found;
+          for (const Backend* backend : {&native_backend(), &aten_backend()}) {
+            Weight w(backend->from_codes(codes, at::kCPU));
+            w.arithmetic = Arithmetic::kInteger;
+            found.push_back(at::full({rows, out}, 3.0f));
+            backend->multiply(x, w, found.back(), bias);
+          }
+          CAPTURE(row.name);
+          CHECK(at::equal(found[0], found[1]));
         }
-        CAPTURE(row.name);
-        CHECK(at::equal(found[0], found[1]));
-      }
     }
 }
 

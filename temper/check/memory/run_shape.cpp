@@ -10,6 +10,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/head.h"
 #include "temper/nn/latent_attention.h"
+#include "temper/ops/integers.h"
 
 namespace temper::checks {
 namespace {
@@ -86,6 +87,20 @@ void ModelRole::note_held(const std::string& directory) {
   for (ShapedTensor& t : shape.tensors)
     if (const auto found = held.find(t.name); t.matrix && found != held.end())
       t.held = found->second;
+}
+
+std::optional<ops::WeightFormat> ModelRole::most_used_integers() const {
+  if (storage.blocks) {
+    if (!ops::has_integers(*storage.blocks)) return {};
+    return storage.blocks;
+  }
+  std::map<ops::WeightFormat, int64_t> values;
+  for (const ShapedTensor& t : shape.tensors)
+    if (t.held && ops::has_integers(*t.held)) values[*t.held] += t.size();
+  const auto most =
+      std::ranges::max_element(values, {}, &std::pair<const ops::WeightFormat, int64_t>::second);
+  if (most == values.end()) return {};
+  return most->first;
 }
 
 int64_t ShapedTensor::size() const { return product(shape); }

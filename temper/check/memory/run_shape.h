@@ -99,6 +99,9 @@ struct ModelRole {
   int64_t trained_copies = 0;        // adapters that train
   // Takes note of what the files of a directory hold quantized, where it is kept so.
   void note_held(const std::string& directory);
+  // The format of integers (ops::has_integers) in which most of its values are kept; none: no
+  // values are.
+  std::optional<ops::WeightFormat> most_used_integers() const;
   // One beside the policy that completes rows of SamplingShape as well, at another time.
   bool samples = false;
 };

@@ -322,18 +322,6 @@ void add_storage(CLI::App& app, std::string& storage) {
       ->check(CLI::IsMember(models::storage_names()));
 }
 
-models::Storage kept_as(const std::string& dtype, const std::string& storage,
-                        const std::string& arithmetic) {
-  models::Storage kept = models::storage_of({dtype, storage});
-  kept.arithmetic = ops::arithmetic_named(arithmetic).value_or(ops::Arithmetic::kExact);
-  check<ConfigError>(models::uses_arithmetic(kept), "--arithmetic ", arithmetic, ": expected ",
-                     kept.arithmetic == ops::Arithmetic::kInteger
-                         ? "--storage of 8 or fewer bits with it, as int8 or nf4"
-                         : "--dtype or --storage bfloat16 with it",
-                     kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
-  return kept;
-}
-
 namespace {
 
 // Whether the model's weights were saved in bfloat16 or float16, by its config.json.
@@ -350,8 +338,14 @@ bool is_half_precision(const std::string& directory) {
 models::Storage ModelFlags::kept() const {
   const bool chosen = !dtype.empty() || !storage.empty() || !arithmetic.empty();
   const bool as_model = !chosen && !models::chosen_device().is_cpu() && is_half_precision(model);
-  models::Storage kept =
-      as_model ? kept_as("bfloat16", "", "fast") : kept_as(dtype, storage, arithmetic);
+  models::Storage kept = models::storage_of({as_model ? "bfloat16" : dtype, storage});
+  const std::string product = as_model ? "fast" : arithmetic;
+  kept.arithmetic = ops::arithmetic_named(product).value_or(ops::Arithmetic::kExact);
+  check<ConfigError>(models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
+                     kept.arithmetic == ops::Arithmetic::kInteger
+                         ? "weights of 8 or fewer bits, as --storage int8 or nf4 makes them"
+                         : "--dtype or --storage bfloat16 with it",
+                     kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
   if (as_model) kept.cache_dtype = ops::CacheDtype::kBFloat16;
   const auto found = std::ranges::find(kCacheDtypes, cache_dtype);  // none: the default
   if (found != kCacheDtypes.end())

@@ -54,10 +54,8 @@ void add_tokenizer(CLI::App& app, const std::string& model, std::string& tokeniz
 // here.
 std::string take_model(const std::string& path, std::string& adapter);
 
-// --storage, and what it says together with --dtype and --arithmetic. Throws ConfigError.
+// --storage.
 void add_storage(CLI::App& app, std::string& storage);
-models::Storage kept_as(const std::string& dtype, const std::string& storage,
-                        const std::string& arithmetic = "");
 
 // An adapter that rows ask for by its name.
 struct NamedAdapter {

@@ -20,8 +20,8 @@ struct MatrixRows {
   int64_t count = 0, width = 0;
 
   const std::byte* at(int64_t row) const {
-    const auto [part, of_part] = rows.empty() ? std::pair<uint32_t, int64_t>(0, row)
-                                              : rows[static_cast<size_t>(row)];
+    const auto [part, of_part] =
+        rows.empty() ? std::pair<uint32_t, int64_t>(0, row) : rows[static_cast<size_t>(row)];
     return parts[part].bytes.data + static_cast<size_t>(of_part) * parts[part].row_bytes();
   }
   void give_back() const {

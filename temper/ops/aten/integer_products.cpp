@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "temper/ops/aten/dequantized.h"
 #include "temper/ops/integers.h"
 
 namespace temper::ops::aten_impl {
@@ -29,47 +30,45 @@ RoundedBlock rounded_block(const at::Tensor& x) {
 
 // The integers of rows [first, first + count), in float32.
 at::Tensor integers(const QuantizedWeight& w, int64_t first, int64_t count) {
-  if (row_of(w.format).bits == 8) return w.codes.narrow(0, first, count).to(at::kFloat);
-  const int64_t begin = first * w.width, values = count * w.width;
-  const at::Tensor bytes = w.codes.narrow(0, begin / 2, (begin + values + 1) / 2 - begin / 2),
-                   codes = at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1)
-                               .view({-1});
+  const FormatRow& row = row_of(w.format);
+  const at::Tensor codes = codes_of_rows(w, first, count);
+  if (row.kind == CodeKind::kInt8) return codes.view(at::kChar).to(at::kFloat);
+  if (row.kind == CodeKind::kLinear) return codes.to(at::kFloat).add_(row.first);
   const CodeIntegers of = integers_of(w.format);
   const std::vector<float> table(of.table.begin(), of.table.end());
   return at::tensor(table, at::kFloat)
       .to(w.codes.device())
-      .index_select(0, codes.narrow(0, begin % 2, values).to(at::kInt))
-      .view({count, w.width});
-}
-
-// The scales of rows [first, first + count) over each group's values, [groups, count].
-at::Tensor group_scales(const QuantizedWeight& w, int64_t first, int64_t count, int64_t group) {
-  const int64_t block = row_of(w.format).block, groups = w.width / group;
-  if (block == kRowBlock) return w.scales.narrow(0, first, count).unsqueeze(0);
-  const auto numbers = at::TensorOptions(at::kLong).device(w.scales.device());
-  const at::Tensor row = at::arange(first, first + count, numbers).mul_(w.width),
-                   column = at::arange(groups, numbers).mul_(group).unsqueeze_(1);
-  const at::Tensor place = at::floor_divide(row.add(column), block);
-  return w.scales.index_select(0, place.view({-1})).view({groups, count});
+      .index_select(0, codes.view({-1}).to(at::kInt))
+      .view_as(codes);
 }
 
 }  // namespace
 
 // Sums of products of a block are integers below 2^24, which float32 holds: exact in any order.
 void multiply_integers(const at::Tensor& x, const QuantizedWeight& w, int64_t rows, at::Tensor& y) {
-  const int64_t group = scale_group(w.format, w.width);
+  const int64_t group = scale_group(w.width, w.block);
   const double unit = static_cast<double>(integers_of(w.format).unit);
+  const OffsetKind kind = w.offsets.defined() ? row_of(w.format).offset : OffsetKind::kNone;
   y.zero_();
   for (int64_t first = 0; first < w.rows; first += std::max<int64_t>(rows, 1)) {
     const int64_t count = std::min(std::max<int64_t>(rows, 1), w.rows - first);
     const at::Tensor matrix = integers(w, first, count).t(),
-                     scales = group_scales(w, first, count, group);
+                     scales = numbers_of_rows(w, false, group, first, count);
+    at::Tensor offsets;
+    if (kind != OffsetKind::kNone) offsets = numbers_of_rows(w, true, group, first, count);
     at::Tensor part = y.narrow(1, first, count);
     for (int64_t i = 0; i < w.width;) {
       const int64_t g = i / group, depth = std::min(kRoundingBlock, (g + 1) * group - i);
       const RoundedBlock block = rounded_block(x.narrow(1, i, depth));
-      const at::Tensor sums = at::mm(block.values, matrix.narrow(0, i, depth));
+      at::Tensor sums = at::mm(block.values, matrix.narrow(0, i, depth));
+      at::Tensor of_x, offset;
+      if (offsets.defined()) {
+        of_x = block.values.sum(1, /*keepdim=*/true);
+        offset = offsets.select(0, g).unsqueeze(0);
+      }
+      if (kind == OffsetKind::kZero) sums.sub_(of_x.mul(offset));
       part.add_(sums.mul_(block.scale.mul(unit).mul(scales.select(0, g).unsqueeze(0))));
+      if (kind == OffsetKind::kMinimum) part.sub_(of_x.mul(block.scale.mul(offset)));
       i += depth;
     }
   }

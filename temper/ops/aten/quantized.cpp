@@ -137,6 +137,16 @@ at::Tensor quantized_values(const QuantizedWeight& w, int64_t first, int64_t cou
   return x.narrow(0, first - begin, count);
 }
 
+// The numbers that belong to values of the row-major matrix, by index.
+at::Tensor number_of(const QuantizedWeight& w, const at::Tensor& numbers, const at::Tensor& nested,
+                     const at::Tensor& index) {
+  const at::Tensor block = index.floor_divide(w.block);
+  if (!nested.defined()) return numbers.index_select(0, block).to(at::kFloat);
+  return numbers.index_select(0, index.floor_divide(row_of(w.format).super_block))
+      .to(at::kFloat)
+      .mul(nested.index_select(0, block));
+}
+
 // Values of the row-major matrix by index, one by one.
 at::Tensor values_at(const QuantizedWeight& w, const at::Tensor& index) {
   const FormatRow& row = row_of(w.format);
@@ -155,17 +165,10 @@ at::Tensor values_at(const QuantizedWeight& w, const at::Tensor& index) {
     from += bits;
   }
   at::Tensor x = code_values(w.format, codes);
-  const auto number = [&](const at::Tensor& numbers, const at::Tensor& nested) {
-    const at::Tensor block = index.floor_divide(w.block);
-    if (!nested.defined()) return numbers.index_select(0, block).to(at::kFloat);
-    return numbers.index_select(0, index.floor_divide(row.super_block))
-        .to(at::kFloat)
-        .mul(nested.index_select(0, block));
-  };
   const OffsetKind kind = w.offsets.defined() ? row.offset : OffsetKind::kNone;
-  if (kind == OffsetKind::kZero) x.sub_(number(w.offsets, w.nested_offsets));
-  x.mul_(number(w.scales, w.nested_scales));
-  if (kind == OffsetKind::kMinimum) x.sub_(number(w.offsets, w.nested_offsets));
+  if (kind == OffsetKind::kZero) x.sub_(number_of(w, w.offsets, w.nested_offsets, index));
+  x.mul_(number_of(w, w.scales, w.nested_scales, index));
+  if (kind == OffsetKind::kMinimum) x.sub_(number_of(w, w.offsets, w.nested_offsets, index));
   return x;
 }
 
@@ -196,6 +199,23 @@ at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
         "the aten backend reads codes that it laid out itself");
   return quantized_values(w, (w.first_row + first) * w.width, count * w.width)
       .view({count, w.width});
+}
+
+at::Tensor codes_of_rows(const QuantizedWeight& w, int64_t first, int64_t count) {
+  const int64_t all = w.codes.numel() * 8 / row_of(w.format).bits;
+  return unpacked(w, all, (w.first_row + first) * w.width, count * w.width).view({count, w.width});
+}
+
+at::Tensor numbers_of_rows(const QuantizedWeight& w, bool offsets, int64_t group, int64_t first,
+                           int64_t count) {
+  const auto numbers = at::TensorOptions(at::kLong).device(w.scales.device());
+  const int64_t begin = w.first_row + first, groups = w.width / group;
+  const at::Tensor row = at::arange(begin, begin + count, numbers).mul_(w.width),
+                   column = at::arange(groups, numbers).mul_(group).unsqueeze_(1);
+  const at::Tensor of = offsets
+                            ? number_of(w, w.offsets, w.nested_offsets, row.add(column).view({-1}))
+                            : number_of(w, w.scales, w.nested_scales, row.add(column).view({-1}));
+  return of.view({groups, count});
 }
 
 at::Tensor dequantized_rows(const QuantizedWeight& w, const at::Tensor& rows) {

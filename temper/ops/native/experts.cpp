@@ -105,8 +105,8 @@ void multiply_task(const GroupTask& t, const at::Tensor& x, const kernels::Round
       .bias = layer.bias.defined() ? values<float>(layer.bias) + t.first : nullptr,
       .rounding = rounding_of(w)};
   if (w.in_integers()) {
-    const kernels::IntegerMatrix part{rows_of(matrix_of(*w.quantized), t.first, t.count)};
-    if (part.codes.group != rounded.group)
+    const kernels::QuantizedMatrix part = rows_of(matrix_of(*w.quantized), t.first, t.count);
+    if (part.group != rounded.group)
       return kernels::integer_gemm(t.rows, a, part, c, n, options.bias);
     return kernels::multiply_integers(rounded, t.begin, t.rows, part, c, n, options.bias);
   }

@@ -72,9 +72,8 @@ void NativeBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y
   if (!w.quantized && y.scalar_type() == at::kDouble)
     return product({x}, {w.values, true}, y, false, bias, {});
   if (w.in_integers())
-    return kernels::integer_gemm(x.size(0), {values<float>(x), w.in(), 1},
-                                 {matrix_of(*w.quantized)}, y.mutable_data_ptr<float>(), w.out(),
-                                 values<float>(bias));
+    return kernels::integer_gemm(x.size(0), {values<float>(x), w.in(), 1}, matrix_of(*w.quantized),
+                                 y.mutable_data_ptr<float>(), w.out(), values<float>(bias));
   const kernels::GemmOptions options{.bias = values<float>(bias), .rounding = rounding_of(w)};
   if (w.quantized)
     return kernels::gemm(x.size(0), {values<float>(x), w.in(), 1}, matrix_of(*w.quantized),

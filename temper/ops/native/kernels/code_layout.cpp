@@ -57,19 +57,22 @@ constexpr std::array<float, 256> kE4m3Values = [] {
   return values;
 }();
 
-float number_at(const GroupNumbers& x, const QuantizedMatrix& w, int64_t panel, int64_t row,
-                int64_t i) {
-  const int64_t p = row / panel, r = row % panel, super = row_of(w.format).super_block,
-                per = x.parts ? super : w.group;
+}  // namespace
+
+const float* e4m3_values() { return kE4m3Values.data(); }
+
+float number_at(const GroupNumbers& x, const QuantizedMatrix& w, int64_t row, int64_t i) {
+  const int64_t panel = panel_width(), p = row / panel, r = row % panel,
+                super = row_of(w.format).super_block, per = x.parts ? super : w.group;
   const int64_t at = (p * (w.width / per) + i / per) * panel + r;
   const float number = x.exact ? x.exact[at] : to_float(x.half[at]);
   if (!x.parts) return number;
   return number * static_cast<float>(x.parts[(p * (w.width / w.group) + i / w.group) * panel + r]);
 }
 
-float code_value_at(const QuantizedMatrix& w, int64_t panel, int64_t row, int64_t i) {
+float code_value_at(const QuantizedMatrix& w, int64_t row, int64_t i) {
   const ops::FormatRow& format = row_of(w.format);
-  const int64_t r = row % panel, half = panel / 2;
+  const int64_t panel = panel_width(), r = row % panel, half = panel / 2;
   const uint8_t* codes = w.codes + row / panel * (w.width * panel * format.bits / 8);
   switch (format.kind) {
     case CodeKind::kTable: {
@@ -86,16 +89,10 @@ float code_value_at(const QuantizedMatrix& w, int64_t panel, int64_t row, int64_
   return 0;
 }
 
-}  // namespace
-
-const float* e4m3_values() { return kE4m3Values.data(); }
-
 float value_at(const QuantizedMatrix& w, int64_t row, int64_t i) {
-  const int64_t panel = panel_width();
-  const float value = code_value_at(w, panel, row, i),
-              scale = number_at(w.scales, w, panel, row, i);
+  const float value = code_value_at(w, row, i), scale = number_at(w.scales, w, row, i);
   if (!w.offsets.exact && !w.offsets.half) return value * scale;
-  const float offset = number_at(w.offsets, w, panel, row, i);
+  const float offset = number_at(w.offsets, w, row, i);
   return row_of(w.format).offset == OffsetKind::kZero ? (value - offset) * scale
                                                       : value * scale - offset;
 }

@@ -62,6 +62,9 @@ void dequantize(const QuantizedMatrix& w, float* values);
 void dequantize_row(const QuantizedMatrix& w, int64_t row, float* values);
 // One of them.
 float value_at(const QuantizedMatrix& w, int64_t row, int64_t i);
+// Its code's value, unscaled, and the number of its group among w's scales or offsets.
+float code_value_at(const QuantizedMatrix& w, int64_t row, int64_t i);
+float number_at(const GroupNumbers& x, const QuantizedMatrix& w, int64_t row, int64_t i);
 
 // Rows [first, first + count) of a matrix; first begins a panel.
 QuantizedMatrix rows_of(const QuantizedMatrix& w, int64_t first, int64_t count);

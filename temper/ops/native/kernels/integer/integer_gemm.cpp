@@ -21,6 +21,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "temper/ops/native/kernels/integer/expand-inl.h"
 #include "temper/ops/native/kernels/tile-inl.h"
 // clang-format on
 
@@ -149,23 +150,25 @@ struct alignas(64) IntegerScratch {
 };
 
 // Rows [first, first + rows) by panels [begin, end).
-void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const IntegerMatrix& w,
+void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const QuantizedMatrix& w,
                   int64_t begin, int64_t end, float* c, int64_t ldc, const float* bias,
                   const IntegerInstructions& by) {
   thread_local IntegerScratch scratch;
+  thread_local ExpandedPanel expanded;
   static constexpr auto kIntegers = [] {
     std::array<ops::CodeIntegers, ops::kWeightFormats.size()> all{};
     for (size_t i = 0; i < all.size(); ++i) all[i] = ops::integers_of(static_cast<WeightFormat>(i));
     return all;
   }();
-  const QuantizedMatrix& m = w.codes;
-  const ops::CodeIntegers& integers = kIntegers[static_cast<size_t>(m.format)];
-  IntegerPanel p{.bits = row_of(m.format).bits,
+  const ops::FormatRow& format = row_of(w.format);
+  const ops::CodeIntegers& integers = kIntegers[static_cast<size_t>(w.format)];
+  const bool table = format.kind == ops::CodeKind::kTable;
+  IntegerPanel p{.bits = table ? 4 : 8,
                  .table = integers.table.data(),
                  .unit = integers.unit,
-                 .zero_points = w.zero_points,
-                 .width = m.width,
-                 .group = m.group,
+                 .zero_points = format.offset == ops::OffsetKind::kZero,
+                 .width = w.width,
+                 .group = w.group,
                  .rows = rows,
                  .x = x.values.get() + first * x.stride,
                  .x_row = x.stride,
@@ -174,12 +177,11 @@ void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const Integ
                  .blocks = x.blocks,
                  .c = scratch.sums,
                  .scratch = scratch.codes};
-  const int64_t of_codes = m.width * kPanel * p.bits / 8, of_scales = m.width / m.group * kPanel;
   for (int64_t panel = begin; panel < end; ++panel) {
-    const int64_t j = panel * kPanel, columns = std::min<int64_t>(kPanel, m.rows - j);
-    p.codes = m.codes + panel * of_codes;
-    p.scales = m.scales + panel * of_scales;
-    p.offsets = w.offsets ? w.offsets + panel * of_scales : nullptr;
+    const int64_t j = panel * kPanel, columns = std::min<int64_t>(kPanel, w.rows - j);
+    p.codes = expanded.codes_of(w, panel);
+    p.scales = expanded.numbers_of(w, w.scales, panel, expanded.scales);
+    p.offsets = expanded.numbers_of(w, w.offsets, panel, expanded.offsets);
     by.multiply(p);
     for (int64_t i = 0; i < rows; ++i) {
       const float* from = scratch.sums + i * kPanel;
@@ -192,22 +194,21 @@ void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const Integ
   }
 }
 
-void MultiplyIntegers(const RoundedRows& x, int64_t first, int64_t rows, const IntegerMatrix& w,
+void MultiplyIntegers(const RoundedRows& x, int64_t first, int64_t rows, const QuantizedMatrix& w,
                       float* c, int64_t ldc, const float* bias, IntegerChoice choice) {
-  const QuantizedMatrix& m = w.codes;
-  if (rows == 0 || m.rows == 0) return;
-  const IntegerInstructions& by = in_fours(m.group) ? Instructions(choice) : kScalar;
+  if (rows == 0 || w.rows == 0) return;
+  const IntegerInstructions& by = in_fours(w.group) ? Instructions(choice) : kScalar;
   if (!omp_in_parallel()) take_processors();
   const int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads(),
-                panels = (m.rows + kPanel - 1) / kPanel;
+                panels = (w.rows + kPanel - 1) / kPanel;
   // Rows whose activations stay in the second-level cache.
-  const int64_t most = std::clamp<int64_t>(384 * 1024 / m.width / 24 * 24, 24, kIntegerRows),
+  const int64_t most = std::clamp<int64_t>(384 * 1024 / w.width / 24 * 24, 24, kIntegerRows),
                 row_blocks = (rows + most - 1) / most,
                 rows_per = (rows + row_blocks - 1) / row_blocks,
                 panels_per = PanelsOfThread(panels, row_blocks, threads),
                 column_blocks = (panels + panels_per - 1) / panels_per;
   const bool parallel =
-      threads > 1 && (rows * m.rows * m.width > 4'000'000 || m.rows * m.width > 200'000);
+      threads > 1 && (rows * w.rows * w.width > 4'000'000 || w.rows * w.width > 200'000);
 #pragma omp parallel for schedule(dynamic) collapse(2) if (parallel)
   for (int64_t r = 0; r < row_blocks; ++r)
     for (int64_t q = 0; q < column_blocks; ++q) {
@@ -245,19 +246,18 @@ RoundedRows round_rows(int64_t rows, MatrixView<float> a, int64_t width, int64_t
   return to;
 }
 
-void multiply_integers(const RoundedRows& x, int64_t first, int64_t rows, const IntegerMatrix& w,
+void multiply_integers(const RoundedRows& x, int64_t first, int64_t rows, const QuantizedMatrix& w,
                        float* c, int64_t ldc, const float* bias, IntegerChoice choice) {
   HWY_DYNAMIC_DISPATCH(MultiplyIntegers)(x, first, rows, w, c, ldc, bias, choice);
 }
 
-void integer_gemm(int64_t rows, MatrixView<float> a, const IntegerMatrix& w, float* c, int64_t ldc,
-                  const float* bias) {
+void integer_gemm(int64_t rows, MatrixView<float> a, const QuantizedMatrix& w, float* c,
+                  int64_t ldc, const float* bias) {
   constexpr int64_t kRows = 960;  // rounded at once
   for (int64_t first = 0; first < rows; first += kRows) {
     const int64_t count = std::min(kRows, rows - first);
-    const RoundedRows x =
-        round_rows(count, {a.data + first * a.row_stride, a.row_stride, a.col_stride},
-                   w.codes.width, w.codes.group);
+    const RoundedRows x = round_rows(
+        count, {a.data + first * a.row_stride, a.row_stride, a.col_stride}, w.width, w.group);
     multiply_integers(x, 0, count, w, c + first * ldc, ldc, bias);
   }
 }

@@ -32,25 +32,18 @@ struct RoundedRows {
 // a[rows, width], for matrices whose rows share scales over `group` values. In parallel.
 RoundedRows round_rows(int64_t rows, MatrixView<float> a, int64_t width, int64_t group);
 
-// A matrix with what its values are counted from, laid out as its scales.
-struct IntegerMatrix {
-  QuantizedMatrix codes;
-  const float* offsets = nullptr;
-  bool zero_points = false;  // integers from 0 to 255; else minimums
-};
-
 enum class IntegerChoice {
   kBest,    // what the processor has
   kPlain,   // without instructions that the SIMD target lacks
   kScalar,  // the definition
 };
 // c[rows, w's rows] = rows [first, first + rows) of x times Wᵀ (+ bias). Parallel.
-void multiply_integers(const RoundedRows& x, int64_t first, int64_t rows, const IntegerMatrix& w,
+void multiply_integers(const RoundedRows& x, int64_t first, int64_t rows, const QuantizedMatrix& w,
                        float* c, int64_t ldc, const float* bias = nullptr,
                        IntegerChoice choice = IntegerChoice::kBest);
 // The same of rows that are rounded here, a part at a time.
-void integer_gemm(int64_t rows, MatrixView<float> a, const IntegerMatrix& w, float* c, int64_t ldc,
-                  const float* bias = nullptr);
+void integer_gemm(int64_t rows, MatrixView<float> a, const QuantizedMatrix& w, float* c,
+                  int64_t ldc, const float* bias = nullptr);
 
 // The name of what IntegerChoice::kBest is: "AVX512-VNNI", "AVX2", ..., "scalar".
 const char* integer_instructions();

@@ -1,0 +1,99 @@
+// Panels of quantized matrices in the form that products in integers read: one number a group in
+// float32, and codes of 2, 3, 5 and 6 bits as the bytes of their integers. Once per SIMD target; no
+// include guard in the usual form: foreach_target.h includes it once for each target.
+#if defined(TEMPER_EXPAND_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_EXPAND_INL_H
+#undef TEMPER_EXPAND_INL_H
+#else
+#define TEMPER_EXPAND_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "temper/ops/native/kernels/code_values-inl.h"
+#include "temper/ops/native/kernels/quantized.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+// A thread's memory for one panel; what is returned points into it or into the matrix.
+struct ExpandedPanel {
+  std::vector<float> scales, offsets;
+  std::vector<uint8_t> codes;
+
+  // [groups][kPanel]; null: the matrix has no such numbers.
+  const float* numbers_of(const QuantizedMatrix& w, const GroupNumbers& numbers, int64_t panel,
+                          std::vector<float>& memory) {
+    const int64_t groups = w.width / w.group;
+    if (!numbers.exact && !numbers.half) return nullptr;
+    if (numbers.exact && !numbers.parts) return numbers.exact + panel * groups * kPanel;
+    memory.resize(static_cast<size_t>(groups * kPanel));
+#if TEMPER_HAS_FMA
+    PanelNumbers of(w, numbers, panel);
+    for (int64_t g = 0; g < groups; ++g) std::copy_n(of.of(g), kPanel, memory.begin() + g * kPanel);
+#else
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t r = 0; r < kPanel; ++r)
+        memory[static_cast<size_t>(g * kPanel + r)] =
+            number_at(numbers, w, panel * kPanel + r, g * w.group);
+#endif
+    return memory.data();
+  }
+
+  // As they lie (4 bits, 8 bits), else [width][kPanel] bytes.
+  const uint8_t* codes_of(const QuantizedMatrix& w, int64_t panel) {
+    const ops::FormatRow& format = row_of(w.format);
+    if (format.kind != ops::CodeKind::kLinear)
+      return w.codes + panel * (w.width * kPanel * format.bits / 8);
+    codes.resize(static_cast<size_t>(w.width * kPanel));
+    switch (format.bits) {
+      case 2:
+        return expand<2>(w, panel);
+      case 3:
+        return expand<3>(w, panel);
+      case 5:
+        return expand<5>(w, panel);
+      default:
+        return expand<6>(w, panel);
+    }
+  }
+
+ private:
+  template <int kBits>
+  const uint8_t* expand(const QuantizedMatrix& w, int64_t panel) {
+#if TEMPER_HAS_FMA
+    using Values = CodeValues<ops::CodeKind::kLinear, kBits>;
+    const D d;
+    const hn::Rebind<int8_t, D> bytes;
+    const hn::RebindToSigned<D> integers;
+    const Values values(w.format);
+    const uint8_t* from = w.codes + panel * (w.width * kPanel * kBits / 8);
+    auto* to = reinterpret_cast<int8_t*>(codes.data());
+    for (int64_t i = 0; i < w.width;
+         i += 4, from += unit_bytes(kHalfPanel, kBits), to += 4 * kPanel) {
+      const auto store = [&](int part, int j, const hn::Vec<D>* x) HWY_ATTR {
+        for (int v = 0; v < Values::kPartVectors; ++v)
+          hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(integers, x[v])), bytes,
+                     to + j * kPanel + (part * Values::kPartVectors + v) * kLanes);
+      };
+      values.template four<0>(d, from,
+                              [&](int j, const hn::Vec<D>* x) HWY_ATTR { store(0, j, x); });
+      values.template four<1>(d, from,
+                              [&](int j, const hn::Vec<D>* x) HWY_ATTR { store(1, j, x); });
+    }
+#else
+    for (int64_t i = 0; i < w.width; ++i)
+      for (int64_t r = 0; r < kPanel; ++r)
+        codes[static_cast<size_t>(i * kPanel + r)] =
+            static_cast<uint8_t>(static_cast<int8_t>(code_value_at(w, panel * kPanel + r, i)));
+#endif
+    return codes.data();
+  }
+};
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
