@@ -50,7 +50,7 @@ ProductSpeed integer_speed(ops::WeightFormat format) {
   }
   const ops::Backend& backend = ops::native_backend();
   const ops::Weight w(backend.from_codes(codes, at::Device(at::kCPU)));
-  return {quotient(backend, w, 1, 40), quotient(backend, w, kManyRows, 6)};
+  return {quotient(backend, w, 1, 40), quotient(backend, w, kManyRows, 16)};
 }
 
 std::string integer_speeds() {

@@ -36,7 +36,7 @@ for method in none lora qlora; do
   [ "$(value amx.$method/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in amx arithmetic, $method, the sampler is not the trainer"
 done
 for storage in int8 nf4; do
-  integer=(adapter.method=lora model.storage=$storage model.arithmetic=integer)
+  integer=(adapter.method=lora model.storage=$storage model.arithmetic=integer optimizer.schedule=constant)
   "$temper" grpo "${run[@]}" "${integer[@]}" data.train=prompts.jsonl output_dir=integer.$storage rl.group_size=3 rl.prompts_per_rollout=2 \
     rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo over $storage in integers: $(cat grpo.log)"
   [ "$(value integer.$storage/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in integers over $storage the sampler is not the trainer"

@@ -30,8 +30,8 @@ inline GoldenMatrices golden_matrices(const std::string& name) {
   TensorMap tensors = read_weights(directory);
   models::open_formats(tensors, models::HfConfig::load(directory), directory);
   GoldenMatrices found;
-  for (const auto& [matrix, sha256] :
-       read_json_file(directory + "/expected.json")["sha256"].items()) {
+  const Json expected = read_json_file(directory + "/expected.json");
+  for (const auto& [matrix, sha256] : expected["sha256"].items()) {
     CAPTURE(matrix);
     ++found.all;
     const models::CodedMatrix* coded = models::coded_matrix(tensors.at(matrix));
