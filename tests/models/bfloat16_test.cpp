@@ -119,15 +119,16 @@ TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into
 
 namespace {
 
-// Sampling and scoring of the model agree to the bit, and not with those of exact arithmetic.
-void check_sampler(const char* name, models::Storage storage) {
+// Sampling and scoring of the model agree to the bit, and not with those of exact arithmetic, from
+// which they are less than `near` away.
+void check_sampler(const char* name, models::Storage storage, double near = 0.05) {
   const auto fast = models::load_model(golden_model(name), storage);
   storage.arithmetic = ops::Arithmetic::kExact;
   const auto exact = models::load_model(golden_model(name), storage);
   const at::NoGradGuard no_grad;
   const at::Tensor a = logp(*fast), b = logp(*exact);
   CHECK(!at::equal(a, b));
-  CHECK((a - b).abs().max().item<double>() < 0.05);
+  CHECK((a - b).abs().max().item<double>() < near);
   generate::GenerationOptions options;
   options.max_new_tokens = 12;
   options.ignore_eos = true;
@@ -162,7 +163,7 @@ TEST_CASE("rounded activations: sampling and scoring agree to the bit, whatever 
                     {.weights = WeightFormat::kBFloat16, .blocks = {}, .arithmetic = arithmetic});
     check_sampler(name, {.blocks = WeightFormat::kNf4, .arithmetic = Arithmetic::kAmx});
     for (const WeightFormat blocks : {WeightFormat::kInt8, WeightFormat::kNf4})
-      check_sampler(name, {.blocks = blocks, .arithmetic = Arithmetic::kInteger});
+      check_sampler(name, {.blocks = blocks, .arithmetic = Arithmetic::kInteger}, 0.3);
   }
 }
 
