@@ -14,6 +14,9 @@ enum class GgufTokenType : int32_t {
   kByte = 6
 };
 
+// Tokens that end a text have one of these names each: tokenizer.ggml.NAME_token_id.
+constexpr const char* kGgufEndTokens[] = {"eos", "eot", "eom"};
+
 constexpr const char* kGgufSpaceMark = "▁";  // SentencePiece's mark of a space
 
 }  // namespace temper

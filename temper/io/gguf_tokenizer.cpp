@@ -105,7 +105,8 @@ class Converter {
       if (token.type == Type::kUnknown) continue;
       token.type = type_of_added(item, token.text);
       // llama.cpp looks for these in the text as it was written.
-      if (token.type == Type::kUserDefined && !split_.byte_level) token.text = with_spaces(token.text);
+      if (token.type == Type::kUserDefined && !split_.byte_level)
+        token.text = with_spaces(token.text);
     }
     if (strips > 0)
       out_.notes.push_back(
@@ -250,6 +251,20 @@ class Converter {
   GgufTokenizer out_;
 };
 
+// Of a model without a tokenizer: which ids begin and end a text, and which one is padding.
+GgufKeys keys_of_ids(const GgufVocabulary& vocabulary) {
+  GgufKeys keys = {{"tokenizer.ggml.model", std::string("none")}};
+  const auto add = [&](const char* name, std::optional<int32_t> id) {
+    if (id && *id >= 0 && *id < vocabulary.size)
+      keys.emplace_back(str("tokenizer.ggml.", name, "_token_id"), static_cast<uint32_t>(*id));
+  };
+  add("bos", vocabulary.bos);
+  for (size_t i = 0; i < vocabulary.eos.size() && i < std::size(kGgufEndTokens); ++i)
+    add(kGgufEndTokens[i], vocabulary.eos[i]);
+  add("padding", vocabulary.pad);
+  return keys;
+}
+
 void add_chat_template(const std::string& model_dir, const std::string& adapter, GgufKeys& keys) {
   ChatOptions options;
   options.adapter = adapter;
@@ -278,7 +293,7 @@ GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary&
                    ": has a tokenizer.model and no tokenizer.json, of which GGUF's tokenizer is "
                    "made; transformers writes one (AutoTokenizer.from_pretrained(DIR)"
                    ".save_pretrained(DIR))");
-  return {.keys = {{"tokenizer.ggml.model", std::string("none")}}};
+  return {.keys = keys_of_ids(vocabulary)};
 }
 
 }  // namespace temper

@@ -223,7 +223,7 @@ class TokenizerText {
     std::string text;
     bool found;  // by merges
   };
-  static constexpr size_t kMostBytes = 1024;  // of a token that merges make
+  static constexpr size_t kMostBytes = 256;  // of a token that merges make
 
   const GgufFile& file_;
   const std::string where_, model_;
@@ -290,7 +290,7 @@ std::optional<int32_t> gguf_token_id(const GgufFile& file, const std::string& na
 
 std::vector<int32_t> gguf_end_ids(const GgufFile& file) {
   std::vector<int32_t> ids;
-  for (const char* name : {"eos", "eot", "eom"})
+  for (const char* name : kGgufEndTokens)
     if (const auto id = gguf_token_id(file, name);
         id && std::find(ids.begin(), ids.end(), *id) == ids.end())
       ids.push_back(*id);

@@ -153,3 +153,13 @@ TEST_CASE("what a GGUF file says wrongly of its tokenizer is named") {
   CHECK(!has_gguf_tokenizer(GgufFile{}));
   CHECK(has_gguf_tokenizer(file));
 }
+
+TEST_CASE("a model without a tokenizer keeps the ids that end a text") {
+  const TokenizerFolder folder("qwen2");
+  GgufFile file;
+  file.keys = gguf_tokenizer(folder.path, {.size = 10, .bos = 1, .pad = 12, .eos = {2, 5}}).keys;
+  CHECK(!has_gguf_tokenizer(file));
+  CHECK(gguf_end_ids(file) == std::vector<int32_t>{2, 5});
+  CHECK(gguf_token_id(file, "bos") == 1);
+  CHECK(!gguf_token_id(file, "padding"));
+}
