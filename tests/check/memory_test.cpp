@@ -90,6 +90,11 @@ TEST_CASE("frozen weights take the bytes of their format") {
                                 .matrix = true});
   role.storage.blocks = ops::WeightFormat::kMxFp4;  // of experts: a scale for each 32 of a row
   CHECK(bytes_of(role, {}).weights == 256 / 2 + 256 / 32 * 4 + 4 * 148);
+  role.storage.blocks.reset();
+  role.shape.tensors.back().held = ops::WeightFormat::kQ4_1;  // a float16 scale and minimum
+  CHECK(bytes_of(role, {}).weights == 256 / 2 + 256 / 32 * 4 + 4 * 148);
+  role.shape.tensors.back().held = ops::WeightFormat::kQ8_0;
+  CHECK(bytes_of(role, {}).weights == 256 + 256 / 32 * 2 + 4 * 148);
 }
 
 TEST_CASE("a plan's parts are what its phase takes, and its peak the largest phase") {

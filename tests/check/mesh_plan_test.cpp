@@ -140,6 +140,9 @@ TEST_CASE("meshes: all that the model divides by, those that fit first") {
   run.policy.storage.blocks = ops::WeightFormat::kMxFp4;
   CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));
   run.policy.storage.blocks.reset();
+  run.policy.shape.tensors[0].held = ops::WeightFormat::kQ4K;
+  CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));
+  run.policy.shape.tensors[0].held.reset();
   run.policy.shape.kv_heads = 1;
   CHECK((axes() == Axes{{4, 1, 1}, {2, 2, 1}, {1, 4, 1}}));
 

@@ -63,7 +63,7 @@ P
 
 for dtype in float32 bfloat16; do
   "$temper" sft "${run[@]}" data.train=rows.jsonl model.dtype=$dtype output_dir=kept-$dtype model.storage=mxfp4 > log 2>&1 || fail "sft on mxfp4: $(tail -3 log)"
-  "$temper" sft "${run[@]}" data.train=rows.jsonl model.dtype=$dtype output_dir=read-$dtype > log 2>&1 || fail "sft on $dtype: $(tail -3 log)"
+  "$temper" sft "${run[@]}" data.train=rows.jsonl model.dtype=$dtype output_dir=read-$dtype model.storage=$dtype > log 2>&1 || fail "sft on $dtype: $(tail -3 log)"
   same_adapter read-$dtype kept-$dtype
   for storage in mxfp4 $dtype; do
     flags=(--model model --adapter kept-$dtype/final --dtype $dtype --storage $storage)

@@ -130,7 +130,23 @@ data = open(path, "rb").read()
 size = int.from_bytes(data[:8], "little")
 header = data[8:8 + size].replace(b"q_proj.weight\"", b"q_proj.qweight\"")
 open(path, "wb").write(len(header).to_bytes(8, "little") + header + data[8 + size:])' && expect 2 'older: .*q_proj.qweight. holds codes of GPTQ or AWQ' generate --model older --input given.jsonl --output x
-expect 2 'model.path: .*its weights are quantized' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path="$TEMPER_SOURCE_DIR/tests/golden/models/qwen3_nf4"
+base=$TEMPER_SOURCE_DIR/tests/golden/models/qwen3_nf4
+expect 2 'model.path: .*its weights are quantized.*model.storage: float32 or bfloat16' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path="$base"
+
+# A base that its files hold in nf4 stays so under lora and qlora, with the losses of the numbers that it stands for,
+# which full fine-tuning trains.
+awk 'BEGIN { for (i = 0; i < 24; ++i) { printf "{\"input_ids\": ["; for (k = 0; k < 9 + i % 13; ++k) printf "%s%d", k ? ", " : "", (7 * i + 3 * k) % 61; print "]}" } }' > small.jsonl
+on_base() {  # OUTPUT_DIR KEY=VALUE...
+  "$temper" sft "${run[@]}" data.train=small.jsonl model.path="$base" output_dir="$1" "${@:2}" > log 2>&1 || fail "sft on nf4, ${*:2}: $(tail -3 log)"
+}
+on_base base.kept adapter.method=lora
+on_base base.read adapter.method=lora model.storage=float32
+on_base base.qlora adapter.method=qlora
+on_base base.full adapter.method=none model.storage=float32
+[ "$(value base.kept/metrics.jsonl loss | wc -l)" = 4 ] || fail "no losses on a base in nf4"
+cmp <(value base.kept/metrics.jsonl loss) <(value base.read/metrics.jsonl loss) || fail "a base in nf4 has other losses than its numbers"
+cmp base.kept/final/adapter_model.safetensors base.qlora/final/adapter_model.safetensors || fail "lora and qlora on a base in nf4 differ"
+"$temper" score --model "$base" --adapter base.kept/final --input given.jsonl --output x 2>&1 | grep -q 'trained on' && fail "score warns of the right base"
 
 # The cache belongs to the weights, whatever their time of writing says, and the next ones take its place.
 for seed in 1 9; do

@@ -116,9 +116,12 @@ class Block {
     const bool reads_input = role_.trains || adapted;
     for (int i = 0; i < (reads_input ? 5 : 3); ++i) sum.add(bytes_ * rows * widest);
     for (int i = 0; i < 2; ++i) sum.add(bytes_ * rows * m_.hidden);
-    const bool quantized = std::ranges::all_of(role_.shape.tensors, [&](const ShapedTensor& t) {
-      return !t.in_block || t.is(nn::Role::kExpert) || ops::is_quantized(format_of(role_, t));
-    });
+    const models::Storage& kept = role_.storage;
+    const bool quantized =
+        (kept.blocks || kept.file) &&
+        std::ranges::all_of(role_.shape.tensors, [&](const ShapedTensor& t) {
+          return !t.in_block || t.is(nn::Role::kExpert) || ops::is_quantized(format_of(role_, t));
+        });
     if (!quantized) sum.add(bytes_ * largest);
     if (role_.trains) sum.add(kFloat * largest);
     // Of experts: input and output of the layer that is differentiated, and their gradients.
