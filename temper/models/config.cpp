@@ -40,11 +40,10 @@ std::string storage_help() {
   return temper::str(help, ", ", kFileStorage, " (what the files hold quantized, as they hold it)");
 }
 
-std::string four_bit_names(bool of_files) {
+std::string four_bit_names() {
   std::string names;
   for (size_t i = 0; i < ops::kStorageNames.size(); ++i)
-    if (const ops::FormatRow& row = ops::kWeightFormats[i];
-        row.bits == 4 && row.of_files == of_files)
+    if (const ops::FormatRow& row = ops::kWeightFormats[i]; row.bits == 4 && !row.of_files)
       names += temper::str(names.empty() ? "" : " or ", row.name);
   return names;
 }

@@ -28,8 +28,8 @@ struct ModelSection {
 // "float32 or bfloat16 (all), int8 or nf4 (the blocks' linear layers), ...".
 std::vector<std::string> storage_names();
 std::string storage_help();
-// The names of the formats of four bits, kept as files hold them or not: "nf4".
-std::string four_bit_names(bool of_files);
+// The names of the formats of four bits to which weights are converted: "nf4".
+std::string four_bit_names();
 
 struct AdapterSection {
   enum class Method { kNone, kLora, kQlora };

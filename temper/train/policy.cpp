@@ -122,7 +122,7 @@ std::optional<models::StorageName> asked_storage(const RunConfig& config,
   }
   const ops::FormatRow& row = ops::row_of(*format);
   config.require(!qlora || row.bits == 4, "model.storage",
-                 "adapter.method: qlora keeps the weights in " + models::four_bit_names(false) +
+                 "adapter.method: qlora keeps the weights in " + models::four_bit_names() +
                      ", or as their files hold them (file); for others choose lora");
   config.require(!row.of_files || held.contains(*format), "model.storage", row.name,
                  " keeps weights as their files hold them, and ", path, " holds none in ",

@@ -1,6 +1,7 @@
 // Where codes and numbers of quantized matrices lie in their panels.
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "temper/ops/native/kernels/quantized.h"
 
@@ -12,37 +13,66 @@ using ops::OffsetKind;
 
 // A code's bits in a unit of four indices (unit_bytes): calls part(byte, shift, bits), the lowest
 // bits first.
-template <class Part>
-void each_part(int64_t half, int bits, int64_t i, int64_t r, Part part) {
+template <int kBits, class Part>
+void each_part(int64_t half, int64_t i, int64_t r, Part part) {
   const int64_t side = r % half;
   const int h = r < half ? 0 : 1, of_four = static_cast<int>(i % 4);
   int64_t at = 0;
-  if (bits >= 4) {
+  if constexpr (kBits >= 4) {
     part(of_four * half + side, 4 * h, 4);
     at += 4 * half;
   }
-  if (bits & 2) {
+  if constexpr (kBits & 2) {
     part(at + of_four / 2 * half + side, of_four % 2 * 4 + 2 * h, 2);
     at += 2 * half;
   }
-  if (bits & 1) part(at + side, 2 * of_four + h, 1);
+  if constexpr (kBits & 1) part(at + side, 2 * of_four + h, 1);
 }
 
-void put_linear(int bits, int64_t panel, int64_t i, int64_t r, int code, uint8_t* to) {
-  uint8_t* unit = to + i / 4 * unit_bytes(panel / 2, bits);
-  each_part(panel / 2, bits, i, r, [&](int64_t byte, int shift, int count) {
-    unit[byte] = static_cast<uint8_t>(unit[byte] | (code & ((1 << count) - 1)) << shift);
-    code >>= count;
-  });
+template <int kBits>
+void put_linear_row(int64_t panel, int64_t r, int64_t width, const uint8_t* row, uint8_t* to) {
+  for (int64_t i = 0; i < width; ++i) {
+    uint8_t* unit = to + i / 4 * unit_bytes(panel / 2, kBits);
+    int code = row[i];
+    each_part<kBits>(panel / 2, i, r, [&](int64_t byte, int shift, int count) {
+      unit[byte] = static_cast<uint8_t>(unit[byte] | (code & ((1 << count) - 1)) << shift);
+      code >>= count;
+    });
+  }
 }
-int linear_at(int bits, int64_t panel, int64_t i, int64_t r, const uint8_t* codes) {
-  const uint8_t* unit = codes + i / 4 * unit_bytes(panel / 2, bits);
+template <int kBits>
+int linear_at(int64_t panel, int64_t i, int64_t r, const uint8_t* codes) {
+  const uint8_t* unit = codes + i / 4 * unit_bytes(panel / 2, kBits);
   int code = 0, at = 0;
-  each_part(panel / 2, bits, i, r, [&](int64_t byte, int shift, int count) {
+  each_part<kBits>(panel / 2, i, r, [&](int64_t byte, int shift, int count) {
     code |= (unit[byte] >> shift & ((1 << count) - 1)) << at;
     at += count;
   });
   return code;
+}
+
+void put_table_row(int64_t panel, int64_t group, int64_t r, int64_t width, const uint8_t* row,
+                   uint8_t* to) {
+  const int64_t half = panel / 2;
+  for (int64_t i = 0; i < width; ++i) {
+    uint8_t& byte = to[four_bits_place(panel, group, i, r % half)];
+    byte = static_cast<uint8_t>(byte | (row[i] & 15) << (r < half ? 0 : 4));
+  }
+}
+
+// Calls body(bits) with a constant.
+template <class Body>
+auto with_bits(int bits, Body body) {
+  switch (bits) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 5:
+      return body(std::integral_constant<int, 5>());
+    default:
+      return body(std::integral_constant<int, 6>());
+  }
 }
 
 // A sign, four bits of exponent with a bias of 7, three of mantissa.
@@ -80,7 +110,9 @@ float code_value_at(const QuantizedMatrix& w, int64_t row, int64_t i) {
       return format.values[r < half ? both & 15 : both >> 4];
     }
     case CodeKind::kLinear:
-      return static_cast<float>(linear_at(format.bits, panel, i, r, codes) + format.first);
+      return static_cast<float>(format.first + with_bits(format.bits, [&](auto bits) {
+                                  return linear_at<bits>(panel, i, r, codes);
+                                }));
     case CodeKind::kInt8:
       return static_cast<float>(static_cast<int8_t>(codes[i * panel + r]));
     case CodeKind::kE4m3:
@@ -89,16 +121,33 @@ float code_value_at(const QuantizedMatrix& w, int64_t row, int64_t i) {
   return 0;
 }
 
+namespace {
+
+// Values [first, first + count) of a row, which are of one group.
+void values_of_group(const QuantizedMatrix& w, int64_t row, int64_t first, int64_t count,
+                     float* values) {
+  const float scale = number_at(w.scales, w, row, first);
+  const bool offsets = w.offsets.exact || w.offsets.half;
+  const float offset = offsets ? number_at(w.offsets, w, row, first) : 0.0f;
+  const OffsetKind kind = offsets ? row_of(w.format).offset : OffsetKind::kNone;
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = code_value_at(w, row, first + i);
+    values[i] = kind == OffsetKind::kZero      ? (value - offset) * scale
+                : kind == OffsetKind::kMinimum ? value * scale - offset
+                                               : value * scale;
+  }
+}
+
+}  // namespace
+
 float value_at(const QuantizedMatrix& w, int64_t row, int64_t i) {
-  const float value = code_value_at(w, row, i), scale = number_at(w.scales, w, row, i);
-  if (!w.offsets.exact && !w.offsets.half) return value * scale;
-  const float offset = number_at(w.offsets, w, row, i);
-  return row_of(w.format).offset == OffsetKind::kZero ? (value - offset) * scale
-                                                      : value * scale - offset;
+  float value;
+  values_of_group(w, row, i, 1, &value);
+  return value;
 }
 
 void dequantize_row(const QuantizedMatrix& w, int64_t row, float* values) {
-  for (int64_t i = 0; i < w.width; ++i) values[i] = value_at(w, row, i);
+  for (int64_t i = 0; i < w.width; i += w.group) values_of_group(w, row, i, w.group, values + i);
 }
 
 QuantizedMatrix rows_of(const QuantizedMatrix& w, int64_t first, int64_t count) {
@@ -117,7 +166,7 @@ QuantizedMatrix rows_of(const QuantizedMatrix& w, int64_t first, int64_t count) 
 
 void pack_codes(const QuantizedMatrix& w, const uint8_t* row_major, uint8_t* codes) {
   const ops::FormatRow& format = row_of(w.format);
-  const int64_t panel = panel_width(), half = panel / 2, bytes = w.width * panel * format.bits / 8;
+  const int64_t panel = panel_width(), bytes = w.width * panel * format.bits / 8;
 #pragma omp parallel for schedule(static) if (w.rows * w.width > 32768)
   for (int64_t p = 0; p < (w.rows + panel - 1) / panel; ++p) {
     // A row at a time: its codes lie side by side where they come from.
@@ -125,16 +174,13 @@ void pack_codes(const QuantizedMatrix& w, const uint8_t* row_major, uint8_t* cod
     std::fill(to, to + bytes, uint8_t{0});
     for (int64_t r = 0; r < std::min(panel, w.rows - p * panel); ++r) {
       const uint8_t* from = row_major + (p * panel + r) * w.width;
-      for (int64_t i = 0; i < w.width; ++i) {
-        if (format.kind == CodeKind::kLinear) {
-          put_linear(format.bits, panel, i, r, from[i], to);
-        } else if (format.kind == CodeKind::kTable) {
-          uint8_t& byte = to[four_bits_place(panel, w.group, i, r % half)];
-          byte = static_cast<uint8_t>(byte | (from[i] & 15) << (r < half ? 0 : 4));
-        } else {
-          to[i * panel + r] = from[i];
-        }
-      }
+      if (format.kind == CodeKind::kLinear)
+        with_bits(format.bits,
+                  [&](auto bits) { put_linear_row<bits>(panel, r, w.width, from, to); });
+      else if (format.kind == CodeKind::kTable)
+        put_table_row(panel, w.group, r, w.width, from, to);
+      else
+        for (int64_t i = 0; i < w.width; ++i) to[i * panel + r] = from[i];
     }
   }
 }
