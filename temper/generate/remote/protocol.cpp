@@ -61,7 +61,7 @@ std::optional<Unsupported> Protocol::find_unsupported(const RolloutSection& roll
   std::optional<Unsupported> problem;
   for (const SamplingOption& option : sampling_options()) {
     const auto offer = option.at(api());
-    const auto check_number = [&](auto value) {
+    visit_number(option, options, [&](auto value) {
       if (problem ||
           (offer ? allows(offer->rule, static_cast<double>(value)) : !option.is_set(options)))
         return;
@@ -70,10 +70,7 @@ std::optional<Unsupported> Protocol::find_unsupported(const RolloutSection& roll
           offer ? allowed(offer->rule, false) + ", which is what servers (rollout.server) accept"
                 : str("0: rollout.server.kind ", kind,
                       " has no such parameter; leave the key out, or sample without servers");
-    };
-    visit_number(option, options, check_number);
-    if (option.holds(&SamplingOptions::logit_bias))
-      for (const auto& [id, added] : options.sampling.logit_bias) check_number(added);
+    });
   }
   return problem;
 }

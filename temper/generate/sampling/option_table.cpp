@@ -30,7 +30,6 @@ Everywhere at_each(const Elsewhere& openai, const Elsewhere& vllm, const Elsewhe
 std::vector<SamplingOption> make_options() {
   constexpr auto kMost = static_cast<double>(kMostNewTokens);
   const Rule any, share{.min = 0, .max = 1, .above_min = true};
-  const Everywhere penalty = at_servers(within(-2, 2), within(-2, 2));
   const Elsewhere none_is_minus_one{.rule = at_least(-1)};
   return {
       {"max_new_tokens", &G::max_new_tokens, between(1, kMost),
@@ -52,19 +51,17 @@ std::vector<SamplingOption> make_options() {
        "divides positive logits, and multiplies negative ones, of tokens that occur in the prompt "
        "or the completion; 1: none",
        at_each(kSame, kSame, within(0, 2), kNone, kSame)},
-      {"presence_penalty", &S::presence_penalty, any,
-       "subtracted from the logits of tokens that occur in the completion; 0: none", penalty},
-      {"frequency_penalty", &S::frequency_penalty, any,
+      {"presence_penalty", &S::presence_penalty, between(-2, 2),
+       "subtracted from the logits of tokens that occur in the completion; 0: none", at_servers()},
+      {"frequency_penalty", &S::frequency_penalty, between(-2, 2),
        "subtracted from the logits of tokens once per occurrence in the completion; 0: none",
-       penalty},
+       at_servers()},
       {"no_repeat_ngram", &S::no_repeat_ngram, at_least(0),
        "no n-gram of this size occurs twice in prompt and completion; 0: no restriction",
        at_each(named("no_repeat_ngram_size"), kNone, kNone, kNone, kNone)},
-      // Far above any logit, and sums stay finite.
-      {"logit_bias", &S::logit_bias, between(-1e6, 1e6),
-       "added to the logits of tokens: {token id: number}, as in {\"11\": -5}",
-       at_servers(within(-100, 100), within(-100, 100)), nullptr,
-       "ID=NUMBER: added to the logit of the token with this id; may be repeated"},
+      {"logit_bias", &S::logit_bias, between(-100, 100),
+       "added to the logits of tokens: {token id: number}, as in {\"11\": -5}", at_servers(),
+       nullptr, "ID=NUMBER: added to the logit of the token with this id; may be repeated"},
       {"min_new_tokens", &G::min_new_tokens, between(0, kMost),
        "minimum number of tokens of a completion; end tokens are banned before",
        at_servers(named("min_tokens"))},
