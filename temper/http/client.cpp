@@ -105,7 +105,8 @@ ServerUrl parse_url(const std::string& text) {
   const std::string name = text.substr(0, scheme);
   check<ConfigError>(scheme != std::string::npos && (name == "http" || name == "https") &&
                          scheme + 3 < text.size() && text[scheme + 3] != '/' && is_one_word(text),
-                     "rollout.server.urls: found ", text, ", expected http://HOST:PORT");
+                     "rollout.server.urls: found ", text,
+                     ", expected http://HOST:PORT or https://HOST");
   const size_t path = text.find('/', scheme + 3);
   ServerUrl url{text.substr(0, path), path == std::string::npos ? "" : text.substr(path)};
   const std::string port = parse_origin(url.origin).port;

@@ -260,13 +260,15 @@ bool has_evaluation(const RunConfig& c) {
 constexpr const char* kNothingToEvaluate =
     "there is neither data.eval nor data.validation_fraction to evaluate on";
 
+constexpr std::string_view kEval = "eval/";
+
 // The names that rows of metrics have of an evaluation (evaluation.h).
 std::vector<std::string> evaluated_names(const RunConfig& c) {
   std::vector<std::string> names, sets = set_names(data::evaluation_sources(c.data, 0));
   if (sets.size() < 2) sets.clear();
   for (const std::string& metric : c.evaluated_metrics()) {
-    names.push_back("eval/" + metric);
-    for (const std::string& set : sets) names.push_back(str("eval/", set, "/", metric));
+    names.push_back(str(kEval, metric));
+    for (const std::string& set : sets) names.push_back(str(kEval, set, "/", metric));
   }
   return names;
 }
@@ -277,7 +279,7 @@ void check_evaluated(const RunConfig& c, const char* key,
   if (!metric) return;
   c.require(has_evaluation(c), key, kNothingToEvaluate);
   const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
-  c.require(metric->starts_with("eval/"), key, "found ", *metric,
+  c.require(metric->starts_with(kEval), key, "found ", *metric,
             ", expected an evaluation metric, such as eval/", meant);
   const std::vector<std::string> names = evaluated_names(c);
   const auto is_it = [&](const std::string& name) {
@@ -285,9 +287,16 @@ void check_evaluated(const RunConfig& c, const char* key,
                                : *metric == name;
   };
   if (std::any_of(names.begin(), names.end(), is_it)) return;
-  const std::string near = nearest(*metric, names);
+  // What all have in common makes none alike.
+  std::vector<std::string> parts;
+  std::string known;
+  for (const std::string& name : names) {
+    parts.push_back(name.substr(kEval.size()));
+    known += (known.empty() ? "" : ", ") + name;
+  }
+  const std::string near = nearest(metric->substr(kEval.size()), parts);
   c.require(false, key, "found ", *metric, ", which no evaluation of this run has",
-            near.empty() ? "" : "; did you mean " + near + "?");
+            near.empty() ? "; expected one of " + known : str("; did you mean ", kEval, near, "?"));
 }
 
 void validate_train(const RunConfig& c) {
