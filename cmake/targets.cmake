@@ -144,7 +144,7 @@ function(temper_program)
   # The verbs as a library, so that the tests can call them; the program is main.cpp alone.
   add_library(temper_cli STATIC ${sources})
   target_precompile_headers(temper_cli REUSE_FROM temper_pch)
-  target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11)
+  target_link_libraries(temper_cli PUBLIC temper)
   target_compile_options(temper_cli PRIVATE $<$<CONFIG:Release>:-O1>)
   temper_unity(temper_cli BYTES 180000)
   add_executable(temper_main ${CMAKE_SOURCE_DIR}/temper/cli/main.cpp)

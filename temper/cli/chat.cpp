@@ -21,24 +21,20 @@ constexpr const char* kCommands =
 
 class Chat : public Command {
  public:
-  Chat() { sampling_.options.max_new_tokens = 1024; }
+  Chat() { sampling_.written.max_new_tokens = 1024; }
 
-  void declare(CLI::App& app) override {
-    app_ = &app;
-    app.description(temper::str(
-        "Talks with a model that has a chat template: a message a line, from the terminal or from "
-        "a "
-        "file or program on standard input. The answers' keys and values are kept, so that a next "
-        "turn begins where the last one ended. Sampling follows the model's "
-        "generation_config.json; flags win.\n",
-        kCommands, "\nexample: temper chat --model runs/x/final --temperature 0.7"));
-    model_.add_to(app);
-    add_template_date(app, model_.template_date);
-    app.add_option("--system", system_, "the system message");
-    sampling_.add_to(app);
-    app.add_option("--cache-bytes", engine_.cache_bytes,
-                   "maximum memory of the key-value cache; 0: a quarter of the usable memory")
-        ->check(non_negative());
+  void declare(Flags& f) override {
+    f.about(
+        temper::str("Talks with a model that has a chat template: a message a line, from the "
+                    "terminal or from a file or program on standard input. The answers' keys and "
+                    "values are kept, so that a next turn begins where the last one ended. "
+                    "Sampling follows the model's generation_config.json; flags win.\n",
+                    kCommands, "\nexample: temper chat --model runs/x/final --temperature 0.7"));
+    model_.add_to(f);
+    add_template_date(f, model_.template_date);
+    f.add("--system", system_, "the system message");
+    sampling_.add_to(f);
+    add_cache_bytes(f, engine_);
   }
 
   int run() override {
@@ -49,7 +45,7 @@ class Chat : public Command {
                        ": has no tokenizer.json, and a chat is text");
     check<ConfigError>(ChatTemplates(model_).of(0) != nullptr, model_.model,
                        ": has no chat template; temper generate --prompt completes text");
-    follow_suggested(*app_, model_.model, sampling_.options.sampling);
+    sampling_.follow_suggested(model_.model);
     const auto model = load(model_);
     PromptReader reader(model_, tokenizer, model->vocab_size);
     generate::Engine engine(*model, engine_, tokenizer);
@@ -104,7 +100,6 @@ class Chat : public Command {
     forget_interrupt();
   }
 
-  CLI::App* app_ = nullptr;
   ModelFlags model_;
   SamplingFlags sampling_;
   generate::EngineOptions engine_;

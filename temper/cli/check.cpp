@@ -13,10 +13,10 @@
 #include "temper/check/check_run.h"
 #include "temper/check/memory/mesh_plan.h"
 #include "temper/check/shown_row.h"
-#include "temper/cli/parts/options.h"
 #include "temper/cli/parts/plan_tables.h"
 #include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
+#include "temper/cli/verbs.h"
 #include "temper/metrics/format.h"
 #include "temper/text/tokenizer/tokenizer.h"
 #include "temper/text/unicode.h"
@@ -80,8 +80,8 @@ Json json_of_row(const checks::ShownRow& row, const Tokenizer* tokenizer) {
 
 class Check : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Checks a run before it starts: its config, model, rows, rewards, directory, disk and "
         "memory. Nothing is trained, and nothing is written.\n"
         "VERB is that of the run; a resolved config names it itself. Exit status 0 when all holds, "
@@ -93,18 +93,18 @@ class Check : public Command {
         "  temper check sft configs/sft.yaml --nproc 4 mesh.fsdp=4\n"
         "  temper check sft model.path=DIR --mesh "
         "devices=64,memory=80GiB,bandwidth=400GB/s,network=50GB/s,flops=400TFLOPS");
-    app.add_option("CONFIG", words_, "[VERB] file.yaml ... dotted.key=value ...")->required();
-    app.add_flag("--json", json_, "write one JSON object");
-    app.add_option("--nproc", ranks_, "ranks of the run")->check(at_least_one());
-    app.add_option("--show", show_,
-                   "print row N of data.train, from 1, as it is trained: which tokens are context, "
-                   "which are learned")
-        ->check(at_least_one());
-    app.add_option("--mesh", mesh_,
-                   "plan every mesh of other machines, from config.json alone: "
-                   "devices=N,memory=BYTES,bandwidth=BYTES/s within a host,network=BYTES/s between "
-                   "hosts,flops=N a device,per_host=N,sequence=TOKENS of a row,tokens=TOKENS of a "
-                   "step,bytes=N of an activation");
+    f.add("CONFIG", words_, "[VERB] file.yaml ... dotted.key=value ...", required());
+    f.add("--json", json_, "write one JSON object");
+    f.add("--nproc", ranks_, "ranks of the run", at_least(1));
+    f.add("--show", show_,
+          "print row N of data.train, from 1, as it is trained: which tokens are context, which "
+          "are learned",
+          at_least(1));
+    f.add("--mesh", mesh_,
+          "plan every mesh of other machines, from config.json alone: "
+          "devices=N,memory=BYTES,bandwidth=BYTES/s within a host,network=BYTES/s between "
+          "hosts,flops=N a device,per_host=N,sequence=TOKENS of a row,tokens=TOKENS of a "
+          "step,bytes=N of an activation");
   }
 
   int run() override {

@@ -20,6 +20,8 @@
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/ops/processors.h"
+#include "temper/preference/losses.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {
@@ -43,18 +45,39 @@ void print_help() {
                "signal N, after\nsaving what was done (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)\n";
 }
 
-const Verb& find_verb(const std::string& name) {
-  for (const Verb& verb : verbs())
-    if (verb.name == name) return verb;
+// What a word that is no verb may mean: names of other programs' verbs are often those of losses
+// and algorithms.
+std::string meant_by(const std::string& word) {
+  const auto among = [&](const auto& table) {
+    return std::ranges::any_of(table.list(), [&](const auto& e) { return e.name == word; });
+  };
+  if (among(preference::losses())) return "; it is temper dpo with preference.loss=" + word;
+  if (among(rl::algorithms())) return "; it is temper grpo with rl.algorithm=" + word;
+  return {};
+}
+
+}  // namespace
+
+const Verb& find_verb(const std::vector<Verb>& among, const std::string& name) {
   std::string known;
   std::vector<std::string> names;
-  for (const Verb& verb : verbs()) {
+  for (const Verb& verb : among) {
+    if (verb.name == name) return verb;
     names.emplace_back(verb.name);
     known += (known.empty() ? "" : ", ") + names.back();
   }
-  throw ConfigError("unknown verb `" + name + "`; expected one of " + known +
-                    did_you_mean(name, names));
+  const std::string meant = meant_by(name);
+  throw ConfigError(str(name.empty() ? "" : "unknown verb `" + name + "`; ", "expected one of ",
+                        known, meant.empty() ? did_you_mean(name, names) : meant));
 }
+
+bool asks_for_help(const Arguments& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
+}
+
+namespace {
 
 int report(const char* kind, const std::exception& e, int status) {
   // LibTorch's messages carry a stack trace behind the first line.
@@ -90,8 +113,7 @@ std::vector<Verb> all_verbs() {
       {"score", &score_command, "log-probabilities of given completions"},
       {"eval", &eval_command, "mean reward, pass@k, perplexity, or accuracy on preference pairs"},
       {"tokenize", &tokenize_command, "text to ids and back; conversations to ids and labels"},
-      {"data", &data_command,
-       "rows: statistics, balance, duplicates, splits, formats, preference pairs"},
+      data_verb(),
       {"init", &init_command, "a model with random weights"},
       {"export", &export_command,
        "merge an adapter, convert the dtype, write GGUF; verifies the result"},
@@ -113,6 +135,41 @@ std::vector<Verb> all_verbs() {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = all_verbs();
   return table;
+}
+
+int Verb::run(const Arguments& arguments, const std::string& before) const {
+  if (parse_and_run) return parse_and_run(arguments);
+  const std::string named = before + name;
+  if (make) {
+    Flags flags(named);
+    const std::unique_ptr<Command> command = make();
+    command->declare(flags);
+    return flags.read(arguments) ? command->run() : 0;
+  }
+  const std::string word = arguments.empty() ? "" : arguments[0];
+  if (!asks_for_help({word}))
+    return find_verb(tools, word).run({arguments.begin() + 1, arguments.end()}, named + " ");
+  std::cout << about << "\n";
+  for (const Verb& tool : tools) {
+    std::cout << "\n" << named << " " << tool.name << ": ";
+    tool.run({"--help"}, named + " ");
+  }
+  return 0;
+}
+
+std::vector<Flag> flags_of(const Verb& verb) {
+  std::vector<Flag> found;
+  const auto add = [&](const std::vector<Flag>& flags) {
+    for (const Flag& flag : flags)
+      if (std::ranges::find(found, flag.name, &Flag::name) == found.end()) found.push_back(flag);
+  };
+  for (const Verb& tool : verb.tools) add(flags_of(tool));
+  if (!verb.make) return found;
+  Flags flags("");
+  const std::unique_ptr<Command> command = verb.make();
+  command->declare(flags);
+  add(flags.list());
+  return found;
 }
 
 namespace {
@@ -157,12 +214,10 @@ class PrintedText : public std::streambuf {
 int flush_standard_output(const PrintedText& printed, const Arguments& arguments, int status) {
   std::cout.flush();
   if (status != 0 || printed.failure() == 0) return status;
-  const bool helps = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
-    return word == "--help" || word == "-h";
-  });
-  const bool trains = !helps && std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
-    return !arguments.empty() && arguments[0] == verb.name && verb.keys;
-  });
+  const bool trains = !asks_for_help(arguments) &&
+                      std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
+                        return !arguments.empty() && arguments[0] == verb.name && verb.keys;
+                      });
   if (trains && printed.failure() == EPIPE) return status;  // whoever reads it has left
   std::cerr << (trains ? "temper: warning: " : "temper: ")
             << "standard output: cannot write all of what was printed: "
@@ -172,8 +227,7 @@ int flush_standard_output(const PrintedText& printed, const Arguments& arguments
 
 int run_verb(const Arguments& arguments) {
   try {
-    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
-        arguments[0] == "help") {
+    if (arguments.empty() || asks_for_help({arguments[0]}) || arguments[0] == "help") {
       print_help();
       return arguments.empty() ? 2 : 0;
     }
@@ -182,7 +236,7 @@ int run_verb(const Arguments& arguments) {
       return 0;
     }
     ops::limit_simd();
-    return find_verb(arguments[0]).run({arguments.begin() + 1, arguments.end()});
+    return find_verb(verbs(), arguments[0]).run({arguments.begin() + 1, arguments.end()});
   } catch (const ConfigError& e) {
     return report("", e, 2);
   } catch (const DataError& e) {

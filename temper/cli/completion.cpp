@@ -130,7 +130,7 @@ void print_fish(std::ostream& out) {
       out << begin << " -l " << flag.name.substr(2);
       if (!flag.choices.empty())
         out << " -x -a " << shell_quoted(join(flag.choices), true);
-      else if (flag.takes_value)
+      else if (flag.takes_value())
         out << " -r";
       out << " -d " << shell_quoted(flag.help, true) << "\n";
     }

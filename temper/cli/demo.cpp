@@ -137,7 +137,7 @@ void make_model(const std::string& directory) {
 
 class Demo : public Command {
  public:
-  void declare(CLI::App& app) override;
+  void declare(Flags& f) override;
   int run() override;
 
  private:
@@ -145,18 +145,16 @@ class Demo : public Command {
   int64_t sft_steps = 260, rl_steps = 1000;
 };
 
-void Demo::declare(CLI::App& app) {
-  app.description(
-      "Makes a task (sums), a tokenizer and a model of random weights; fine-tunes the "
-      "model briefly\n"
+void Demo::declare(Flags& f) {
+  f.about(
+      "Makes a task (sums), a tokenizer and a model of random weights; fine-tunes the model "
+      "briefly\n"
       "on examples, then trains it by GRPO with a reward for right sums; shows its accuracy before "
       "and after each.\n"
       "example: temper demo --output demo");
-  app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
-  app.add_option("--sft-steps", sft_steps, "number of steps of the supervised warm-up")
-      ->check(at_least_one());
-  app.add_option("--rl-steps", rl_steps, "number of steps of reinforcement learning")
-      ->check(at_least_one());
+  f.add("--output", output, "where everything goes; an earlier demo there is replaced");
+  f.add("--sft-steps", sft_steps, "number of steps of the supervised warm-up", at_least(1));
+  f.add("--rl-steps", rl_steps, "number of steps of reinforcement learning", at_least(1));
 }
 
 int Demo::run() {

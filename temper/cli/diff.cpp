@@ -160,17 +160,17 @@ TensorMap tensors_of(const std::string& directory) {
 
 class Diff : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Compares two runs (settings, the first step and metric that differ, the final weights) or "
         "two models or adapters (config, tensors, tokenizer). Times and memory do not count.\n"
         "Exit status 0 when they are equal, 1 when they differ.\n"
         "examples:\n"
         "  temper diff runs/a runs/b\n"
         "  temper diff runs/a/final MODEL --json");
-    app.add_option("A", a_, "directory of a run, or of a model or adapter")->required();
-    app.add_option("B", b_, "another one of the same kind")->required();
-    app.add_flag("--json", json_, "write one JSON object");
+    f.add("A", a_, "directory of a run, or of a model or adapter", required());
+    f.add("B", b_, "another one of the same kind", required());
+    f.add("--json", json_, "write one JSON object");
   }
 
   int run() override {

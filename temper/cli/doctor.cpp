@@ -252,30 +252,31 @@ void print_collectives(const std::vector<dist::CollectiveTime>& times) {
 
 class Doctor : public Command {
  public:
-  void declare(CLI::App& app) override;
+  void declare(Flags& f) override;
   int run() override;
 
  private:
-  int ranks_ = 1;
+  int64_t ranks_ = 1;
 };
 
-void Doctor::declare(CLI::App& app) {
-  app.description(
+void Doctor::declare(Flags& f) {
+  f.about(
       "What this machine has and how fast it computes; with several ranks, how fast they exchange "
       "tensors.\n"
       "examples:\n"
       "  temper doctor --nproc 4\n"
       "  torchrun --nnodes 2 --nproc-per-node 4 ... --no-python temper doctor    (on several "
       "hosts)");
-  app.add_option("--nproc", ranks_, "number of ranks on this machine whose collectives are timed")
-      ->check(at_least_one());
+  f.add("--nproc", ranks_, "number of ranks on this machine whose collectives are timed",
+        between(1, 1e6));
 }
 
 int Doctor::run() {
-  check_nproc(ranks_);
-  if (ranks_ > 1) {
+  const int ranks = static_cast<int>(ranks_);
+  check_nproc(ranks);
+  if (ranks > 1) {
     print_machine();
-    return launch_ranks(ranks_, {}, "doctor", {});
+    return launch_ranks(ranks, {}, "doctor", {});
   }
   end_with_launcher();
   const dist::Environment environment = dist::read_environment();

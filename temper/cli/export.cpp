@@ -23,7 +23,7 @@ namespace {
 
 class Export : public Command {
  public:
-  void declare(CLI::App& app) override;
+  void declare(Flags& f) override;
   int run() override;
 
  private:
@@ -41,31 +41,27 @@ class Export : public Command {
   std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
 };
 
-void Export::declare(CLI::App& app) {
-  app.description(
+void Export::declare(Flags& f) {
+  f.about(
       "Merges an adapter, converts the dtype, then loads the written model and compares it.\n"
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
       "bfloat16\n"
       "example: temper export --model DIR --output gguf --format gguf --dtype float16");
-  add_model(
-      app, model_dir,
-      "directory of a Hugging Face model or of an adapter on one, a .gguf file, or a model's id in "
-      "the local cache")
-      ->transform([this](const std::string& path) { return take_model(path, adapter); });
-  add_tokenizer(app, model_dir, tokenizer);
-  app.add_option("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
-  app.add_option("--output", output, "the new model directory, with --format gguf that of the file")
-      ->required();
-  app.add_option("--format", format,
-                 "file format; hf: safetensors in a Hugging Face directory; gguf: one file for "
-                 "llama.cpp, with tokenizer and chat template")
-      ->check(CLI::IsMember({"hf", "gguf"}));
-  add_written_dtype(app, dtype);
-  app.add_option("--storage", storage,
-                 "merge into the weights as quantized to this format, which a run with the same "
-                 "model.storage used: " +
-                     models::storage_help() + "; default: the original weights")
-      ->check(CLI::IsMember(models::storage_names()));
+  add_base_model(f, model_dir, adapter);
+  add_tokenizer(f, model_dir, tokenizer);
+  f.add("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
+  f.add("--output", output, "the new model directory, with --format gguf that of the file",
+        required());
+  f.add("--format", format,
+        "file format; hf: safetensors in a Hugging Face directory; gguf: one file for llama.cpp, "
+        "with tokenizer and chat template",
+        one_of({"hf", "gguf"}));
+  add_written_dtype(f, dtype);
+  f.add("--storage", storage,
+        "merge into the weights as quantized to this format, which a run with the same "
+        "model.storage used: " +
+            models::storage_help() + "; default: the original weights",
+        one_of(models::storage_names()));
 }
 
 // Compares the written tensors with the merged weights, rounded once, which are made again one by

@@ -19,8 +19,8 @@ namespace {
 
 class Generate : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Samples completions of prompts; with --environment or --tools multi-turn episodes, whose "
         "`reward` in the output is the environment's, and is absent where it returned none.\n"
         "examples:\n"
@@ -30,24 +30,20 @@ class Generate : public Command {
         "schema.json\n"
         "  temper generate --model DIR --adapter a=A --adapter b=B --input prompts.jsonl --output "
         "out.jsonl");
-    model_.add_to(app, true);
-    add_template_date(app, model_.template_date);
-    input_.add_to(app, "tokens, prompt (text or messages) or messages; adapter");
-    input_.add_prompts_as(app);
-    app.add_option("--prompt", prompts_, "a text to complete, in place of --input; may be repeated")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option(
-        "--output", output_,
-        "file for the completions, in input order, or - for standard output; with --prompt "
-        "and without --output, text is printed as it is sampled");
-    sampling_.add_to(app);
-    batch_.add_to(app);
-    environment_.add_to(app);
-    app.add_flag(
-        "--timings", timings_,
-        "print to standard error the sampling time in seconds and how many tokens were sampled, "
-        "drafted and accepted");
+    model_.add_to(f, true);
+    add_template_date(f, model_.template_date);
+    input_.add_to(f, "tokens, prompt (text or messages) or messages; adapter");
+    input_.add_prompts_as(f);
+    f.add("--prompt", prompts_, "a text to complete, in place of --input; may be repeated");
+    f.add("--output", output_,
+          "file for the completions, in input order, or - for standard output; with --prompt and "
+          "without --output, text is printed as it is sampled");
+    sampling_.add_to(f);
+    batch_.add_to(f);
+    environment_.add_to(f);
+    f.add("--timings", timings_,
+          "print to standard error the sampling time in seconds and how many tokens were sampled, "
+          "drafted and accepted");
   }
 
   int run() override {
@@ -116,7 +112,7 @@ class Generate : public Command {
   int64_t print(models::CausalLM& model) {
     if (batch_.beams.beams > 1) return print_beams(model);
     catch_interrupts();
-    generate::Engine engine(model, batch_.engine, tokenizer_);
+    generate::Engine engine(model, batch_.engine.options, tokenizer_);
     for (size_t i = 0; i < rows_.size(); ++i) {
       const generate::Request request{static_cast<int64_t>(i), rows_[i].tokens, batch_.num_samples,
                                       sampling_.options, adapters_[i]};

@@ -15,23 +15,23 @@ namespace {
 
 class Init : public Command {
  public:
-  void declare(CLI::App& app) override;
+  void declare(Flags& f) override;
   int run() override;
 
  private:
   std::string config_path, tokenizer, output, dtype = "float32";
-  uint64_t seed = 0;
+  int64_t seed = 0;
 };
 
-void Init::declare(CLI::App& app) {
-  app.description(
+void Init::declare(Flags& f) {
+  f.about(
       "A model of random weights, initialized as transformers does.\n"
       "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny");
-  app.add_option("--config", config_path, "config.json, or a directory that holds it")->required();
-  app.add_option("--tokenizer", tokenizer, "directory whose tokenizer files are copied");
-  add_written_dtype(app, dtype);
-  app.add_option("--seed", seed, "the same seed gives the same weights");
-  app.add_option("--output", output, "the new model directory")->required();
+  f.add("--config", config_path, "config.json, or a directory that holds it", required());
+  f.add("--tokenizer", tokenizer, "directory whose tokenizer files are copied");
+  add_written_dtype(f, dtype);
+  f.add("--seed", seed, "the same seed gives the same weights", at_least(0));
+  f.add("--output", output, "the new model directory", required());
 }
 
 int Init::run() {
@@ -52,7 +52,7 @@ int Init::run() {
                        ": holds a model already; remove it or choose another");
   const at::ScalarType type = scalar_type_of(dtype);
   const auto model = models::make_model(config);
-  const auto tensors = models::init_tensors(*model, config, seed, type);
+  const auto tensors = models::init_tensors(*model, config, static_cast<uint64_t>(seed), type);
   int64_t parameters = 0, bytes = 0;
   for (const auto& [name, view] : tensors) {
     const auto size = static_cast<int64_t>(view.num_bytes);

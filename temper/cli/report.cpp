@@ -14,16 +14,16 @@ namespace {
 
 class ReportPage : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Writes a page about runs: for one run its report.html anew, for several a comparison of "
         "their curves and of the settings that differ.\n"
         "examples:\n"
         "  temper report runs/a\n"
         "  temper report runs/a runs/b --output both.html");
-    app.add_option("RUN", runs_, "directories of runs, which may be running")->required();
-    app.add_option("--output", output_,
-                   "file; default: the run's report.html, or compared.html here for several");
+    f.add("RUN", runs_, "directories of runs, which may be running", required());
+    f.add("--output", output_,
+          "file; default: the run's report.html, or compared.html here for several");
   }
 
   int run() override {

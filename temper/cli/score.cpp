@@ -18,27 +18,24 @@ constexpr int64_t kTokensInPass = 8192;
 
 class Score : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Computes the log-probabilities of given tokens or texts.\n"
         "example: temper score --model DIR --input rows.jsonl --output scores.jsonl");
-    model_.add_to(app, true);
-    input_
-        .add_to(app,
-                "tokens, or prompt_tokens and completion_tokens, or prompt and completion; or what "
-                "generate wrote; adapter")
-        ->required();
-    app.add_option("--output", output_,
-                   "file for the results, in input order, or - for standard output")
-        ->required();
-    app.add_option("--top-logprobs", top_,
-                   "number of most likely next tokens after the row that are written, too")
-        ->check(non_negative());
-    app.add_option("--temperature", temperature_, "softmax temperature: logits are divided by it")
-        ->check(above_zero());
-    app.add_option("--max-batch", max_batch_,
-                   "maximum number of rows per forward pass; changes the speed, never the result")
-        ->check(at_least_one());
+    model_.add_to(f, true);
+    input_.add_to(
+        f,
+        "tokens, or prompt_tokens and completion_tokens, or prompt and completion; or what "
+        "generate wrote; adapter",
+        required());
+    f.add("--output", output_, "file for the results, in input order, or - for standard output",
+          required());
+    f.add("--top-logprobs", top_,
+          "number of most likely next tokens after the row that are written, too", at_least(0));
+    f.add("--temperature", temperature_, "softmax temperature: logits are divided by it", above(0));
+    f.add("--max-batch", max_batch_,
+          "maximum number of rows per forward pass; changes the speed, never the result",
+          at_least(1));
   }
 
   int run() override {

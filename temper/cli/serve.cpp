@@ -30,6 +30,14 @@
 #include "temper/serve/sessions/sessions.h"
 #include "temper/tinker/routes.h"
 
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<ToolCallFormat> = {"auto", "hermes", "llama", "gemma",
+                                                          "mistral"};
+
+}  // namespace temper
+
 namespace temper::cli {
 namespace {
 
@@ -151,106 +159,77 @@ class VariedTemplates {
 
 class Serve : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Answers OpenAI's /v1/completions and /v1/chat/completions, streamed or not, for many "
         "clients at once, with tools, response_format and log-probabilities; /v1/models, /health "
-        "and /metrics (Prometheus). A request names the model "
-        "or a named adapter; without `seed` every request is sampled with a new seed. Prints "
-        "its address when it is ready; SIGTERM ends it. POST /update_weights_from_disk "
-        "{model_path, weight_version} loads other weights, as a trainer does "
-        "(rollout.server).\n"
+        "and /metrics (Prometheus). A request names the model or a named adapter; without `seed` "
+        "every request is sampled with a new seed. Prints its address when it is ready; SIGTERM "
+        "ends it. POST /update_weights_from_disk {model_path, weight_version} loads other weights, "
+        "as a trainer does (rollout.server).\n"
         "examples:\n"
         "  temper serve --model DIR --port 0\n"
         "  temper serve --model DIR --adapter math=A --adapter code=B --storage bfloat16");
-    model_.add_to(app, true);
-    add_template_date(app, model_.template_date);
-    app.add_option("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
-    app.add_option("--port", options_.port, "port to listen on; 0: a free one")
-        ->check(CLI::Range(0, 65535));
-    app.add_option("--api-key-env", key_variable_,
-                   "name of the environment variable that holds the API key that clients must "
-                   "send, or several, separated by commas")
-        ->check([](const std::string& name) {
-          return name.empty() ? "found an empty name, expected that of a variable" : "";
-        });
-    app.add_option("--served-model-name", served_names_,
-                   "name of the model in requests, in place of its directory; may be repeated: "
-                   "answers have the first")
-        ->expected(1)
-        ->check([](const std::string& name) {
-          return name.empty() ? "found an empty name, expected that of a model" : "";
-        })
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option("--allowed-origins", options_.allowed_origins,
-                   "origin whose web pages may send requests, as in https://app.example (* for "
-                   "all), besides those of this machine; may be repeated")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option("--allowed-hosts", options_.allowed_hosts,
-                   "host name that requests to a server on loopback without a key may use (* for "
-                   "all), besides localhost and addresses; may be repeated")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_flag("--access-log", access_log_,
-                 "write a line per request to standard error: client, path, status, size, seconds");
-    app.add_option("--max-connections", options_.most_connections,
-                   "maximum number of connections at once; one that waits for a request gives its "
-                   "place to a new one")
-        ->check(CLI::Range(int64_t{8}, int64_t{1} << 20));
-    app.add_option("--max-connections-per-address", options_.most_connections_of_address,
-                   "maximum number of these that one IP address may have")
-        ->check(CLI::Range(int64_t{8}, int64_t{1} << 20));
-    app.add_option("--max-request-bytes", options_.most_request_bytes,
-                   "maximum size of a request; a larger one is answered 413")
-        ->check(at_least_one());
-    app.add_option("--tool-call-parser", parser_,
-                   "format of the model's tool calls: auto (detected from its chat template), "
-                   "hermes, llama, "
-                   "gemma or mistral")
-        ->check(CLI::IsMember({"auto", "hermes", "llama", "gemma", "mistral"}));
-    app.add_option("--reasoning-parser", reasoning_,
-                   "auto: what a chat template marks as reasoning (<think>...</think>) is answered "
-                   "as reasoning_content; none: all is content")
-        ->check(CLI::IsMember({"auto", "none"}));
-    app.add_option("--generation-config", generation_config_,
-                   "auto: requests that do not say how to sample follow the model's "
-                   "generation_config.json; none: temperature 1 and nothing else")
-        ->check(CLI::IsMember({"auto", "none"}));
-    app.add_option("--max-sessions", sessions_.sessions,
-                   "maximum number of sessions that are recorded: requests with the API key "
-                   "sk-temper-NAME, or the header X-Temper-Session; 0: none are")
-        ->check(non_negative());
-    app.add_option(
-           "--max-requests", most_requests_,
-           "maximum number of requests at once, waiting ones included; more are answered 429")
-        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-    app.add_option("--max-requests-per-address", most_requests_of_address_,
-                   "maximum number of requests at once from one IP address; 0: three quarters of "
-                   "--max-requests; raise it behind a proxy")
-        ->check(CLI::Range(int64_t{0}, int64_t{4096}));
-    app.add_option(
-           "--max-batch", engine_.max_batch,
-           "maximum number of sequences decoded at once; changes the speed, never the result")
-        ->check(above_zero());
-    app.add_option("--cache-bytes", engine_.cache_bytes,
-                   "maximum memory of the key-value cache; 0: a quarter of the usable memory")
-        ->check(non_negative());
-    app.add_option("--drain-seconds", drain_seconds_,
-                   "after SIGTERM or Ctrl-C: maximum number of seconds for requests in flight to "
-                   "complete; new requests and /health are answered 503")
-        ->check(any_number())
-        ->check(CLI::Range(0.0, 86400.0));
-    add_speculative(app, engine_);
-    tinker_.add(app);
+    model_.add_to(f, true);
+    add_template_date(f, model_.template_date);
+    f.add("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
+    f.add("--port", port_, "port to listen on; 0: a free one", between(0, 65535));
+    f.add("--api-key-env", key_variable_,
+          "name of the environment variable that holds the API key that clients must send, or "
+          "several, separated by commas");
+    f.add("--served-model-name", served_names_,
+          "name of the model in requests, in place of its directory; may be repeated: answers have "
+          "the first");
+    f.add("--allowed-origins", options_.allowed_origins,
+          "origin whose web pages may send requests, as in https://app.example (* for all), "
+          "besides those of this machine; may be repeated");
+    f.add("--allowed-hosts", options_.allowed_hosts,
+          "host name that requests to a server on loopback without a key may use (* for all), "
+          "besides localhost and addresses; may be repeated");
+    f.add("--access-log", access_log_,
+          "write a line per request to standard error: client, path, status, size, seconds");
+    f.add("--max-connections", options_.most_connections,
+          "maximum number of connections at once; one that waits for a request gives its place to "
+          "a new one",
+          between(8, 1 << 20));
+    f.add("--max-connections-per-address", options_.most_connections_of_address,
+          "maximum number of these that one IP address may have", between(8, 1 << 20));
+    f.add("--max-request-bytes", options_.most_request_bytes,
+          "maximum size of a request; a larger one is answered 413", at_least(1));
+    f.add("--tool-call-parser", options_.tool_calls,
+          "format of the model's tool calls: auto (detected from its chat template), hermes, "
+          "llama, gemma or mistral");
+    f.add("--reasoning-parser", reasoning_,
+          "auto: what a chat template marks as reasoning (<think>...</think>) is answered as "
+          "reasoning_content; none: all is content",
+          one_of({"auto", "none"}));
+    f.add("--generation-config", generation_config_,
+          "auto: requests that do not say how to sample follow the model's generation_config.json; "
+          "none: temperature 1 and nothing else",
+          one_of({"auto", "none"}));
+    f.add("--max-sessions", sessions_.sessions,
+          "maximum number of sessions that are recorded: requests with the API key sk-temper-NAME, "
+          "or the header X-Temper-Session; 0: none are",
+          at_least(0));
+    f.add("--max-requests", most_requests_,
+          "maximum number of requests at once, waiting ones included; more are answered 429",
+          between(1, 4096));
+    f.add("--max-requests-per-address", most_requests_of_address_,
+          "maximum number of requests at once from one IP address; 0: three quarters of "
+          "--max-requests; raise it behind a proxy",
+          between(0, 4096));
+    f.add("--drain-seconds", drain_seconds_,
+          "after SIGTERM or Ctrl-C: maximum number of seconds for requests in flight to complete; "
+          "new requests and /health are answered 503",
+          between(0.0, 86400.0));
+    engine_.add_to(f);
+    tinker_.add(f);
   }
 
   int run() override {
+    options_.port = static_cast<int>(port_);
     read_key();
     name_models();
-    constexpr const char* kParsers[] = {"auto", "hermes", "llama", "gemma", "mistral"};
-    options_.tool_calls = static_cast<ToolCallFormat>(
-        std::find(std::begin(kParsers), std::end(kParsers), parser_) - std::begin(kParsers));
     const auto model = load(model_);
     options_.most_positions =
         models::HfConfig::load(model_.model).integer("max_position_embeddings", INT32_MAX);
@@ -270,7 +249,7 @@ class Serve : public Command {
     if (access_log_) options_.access_log = [&log](const std::string& line) { log.write(line); };
     // The reader of standard error may have exited.
     ::signal(SIGPIPE, SIG_IGN);
-    serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_,
+    serve::SamplerLoop sampling(*model, engine_.options, format.tokenizer, most_requests_,
                                 most_requests_of_address_);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
@@ -336,15 +315,18 @@ class Serve : public Command {
   }
 
   void read_key() {
-    if (key_variable_.empty()) return;
-    const char* const key = std::getenv(key_variable_.c_str());
-    check<ConfigError>(key && *key, "--api-key-env: the environment has no ", key_variable_);
+    if (!key_variable_) return;
+    const char* const key = std::getenv(key_variable_->c_str());
+    check<ConfigError>(key && *key, "--api-key-env: the environment has no variable `",
+                       *key_variable_, "`");
     check<ConfigError>(!http::keys_of(key).empty(), "--api-key-env: found no key in ",
-                       key_variable_, ", expected one, or several separated by commas");
+                       *key_variable_, ", expected one, or several separated by commas");
     options_.api_key = key;
   }
 
   void name_models() {
+    for (const std::string& name : served_names_)
+      check<ConfigError>(!name.empty(), "--served-model-name: found an empty name");
     const std::string base =
         served_names_.empty() ? models::public_name(model_.model).name : served_names_.front();
     options_.models.push_back({base, 0});
@@ -366,15 +348,16 @@ class Serve : public Command {
   }
 
   ModelFlags model_;
-  std::string key_variable_, parser_ = "auto", reasoning_ = "auto", generation_config_ = "auto";
+  std::optional<std::string> key_variable_;
+  std::string reasoning_ = "auto", generation_config_ = "auto";
   std::vector<std::string> served_names_;
   TinkerFlags tinker_;
   bool access_log_ = false;
   serve::ServerOptions options_;
   // Short passes: of many prompts that come together the first are answered before the last are
   // read, and streams that run do not pause for long.
-  generate::EngineOptions engine_{.prefill_tokens = 512};
-  int64_t most_requests_ = 256, most_requests_of_address_ = 0;
+  EngineFlags engine_{.options = {.prefill_tokens = 512}};
+  int64_t port_ = options_.port, most_requests_ = 256, most_requests_of_address_ = 0;
   serve::SessionLimits sessions_;
   double drain_seconds_ = 3;
 };

@@ -13,7 +13,7 @@ struct TinkerFlags {
   bool enabled = false;
   std::string state_directory;  // a default one is filled in by options()
 
-  void add(CLI::App& app);
+  void add(Flags& f);
   // The service on the model of `model`, which clients may name by `served_names`, too. Throws
   // ConfigError where the model has adapters of its own.
   tinker::ServiceOptions options(const ModelFlags& model,
@@ -22,6 +22,7 @@ struct TinkerFlags {
  private:
   std::vector<std::string> names_;
   tinker::ServiceOptions options_;  // limits
+  int64_t most_models_ = static_cast<int64_t>(options_.most_models);
 };
 
 }  // namespace temper::cli

@@ -10,6 +10,7 @@
 #include "temper/data/rows/preference_sides.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/data/rows/text_format.h"
+#include "temper/models/files/load.h"
 #include "temper/text/chat/conversation.h"
 #include "temper/text/tokenizer/special_tokens.h"
 #include "temper/text/unicode.h"
@@ -17,40 +18,32 @@
 namespace temper::cli {
 namespace {
 
-TrainOn train_on(const std::string& name) {
-  if (name == "all") return TrainOn::kAll;
-  if (name == "completion") return TrainOn::kCompletion;
-  return name == "assistant" ? TrainOn::kAssistant : TrainOn::kAuto;
-}
-
 OutputRow written(const TokenizedConversation& c) {
   return OutputRow{{"text", c.text}, {"tokens", c.tokens}, {"labels", c.labels}};
 }
 
 class Tokenize : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Converts text to ids, ids to text, and conversations to text, ids and labels. Needs no "
         "weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
-    add_model(app, model_,
-              "directory with a tokenizer, a .gguf file, or a model's id in the local cache");
-    add_tokenizer(app, model_, tokenizer_);
-    input_
-        .add_to(app,
-                "text, tokens, messages with tools, prompt and completion, chosen and rejected, or "
-                "input_ids and labels")
-        ->required();
-    input_.add_prompts_as(app);
-    app.add_option("--output", output_,
-                   "file for the results, in input order, or - for standard output")
-        ->required();
-    app.add_option("--train-on", train_on_, "tokens of a conversation that get labels")
-        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
-    add_template_date(app, template_date_);
-    app.add_flag("--add-generation-prompt", options_.add_generation_prompt,
-                 "append the chat template's generation prompt");
+    f.add("--model", model_, "directory with a tokenizer, a .gguf file, or a model's id in the local cache", required());
+    f.then([this] { model_ = models::resolve_model_path(model_); });
+    add_tokenizer(f, model_, tokenizer_);
+    input_.add_to(
+        f,
+        "text, tokens, messages with tools, prompt and completion, chosen and rejected, or "
+        "input_ids and labels",
+        required());
+    input_.add_prompts_as(f);
+    f.add("--output", output_, "file for the results, in input order, or - for standard output",
+          required());
+    f.add("--train-on", options_.train_on, "tokens of a conversation that get labels");
+    add_template_date(f, template_date_);
+    f.add("--add-generation-prompt", options_.add_generation_prompt,
+          "append the chat template's generation prompt");
   }
 
   int run() override {
@@ -62,8 +55,7 @@ class Tokenize : public Command {
     chat.render = render_options(template_date_);
     format_.chat = ChatTemplate::find(model_, chat);
     format_.vocabulary = num_ids();
-    options_.train_on = train_on(train_on_);
-    if (input_.prompts_as_user) format_.prompts_as = data::PromptsAs::kUser;
+    format_.prompts_as = input_.prompts_as;
     OutputFile out(output_, input_.input);
     Json row;
     while (rows.next(row)) out.row(result(row, rows.where()));
@@ -192,7 +184,7 @@ class Tokenize : public Command {
         {"text", text}, {"tokens", format_.tokenizer->encode(text)}, {"labels", nullptr}};
   }
 
-  std::string model_, tokenizer_, output_, train_on_ = "auto", template_date_;
+  std::string model_, tokenizer_, output_, template_date_;
   InputFlags input_;
   data::TextFormat format_;
   ConversationOptions options_;

@@ -38,15 +38,15 @@ std::optional<double> recent_mean(const std::vector<MetricsRow>& rows, const std
 
 class Top : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Shows the progress of a run from its files: step, loss or reward, speed, time left and "
         "memory, until it ends.\n"
         "examples:\n"
         "  temper top runs/sft\n"
         "  temper top runs/sft --once");
-    app.add_option("RUN", run_, "directory of a run")->required();
-    app.add_flag("--once", once_, "print one line and end");
+    f.add("RUN", run_, "directory of a run", required());
+    f.add("--once", once_, "print one line and end");
   }
 
   int run() override {

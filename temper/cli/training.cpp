@@ -49,12 +49,6 @@ std::string grpo_algorithms() {
   return names;
 }
 
-bool asks_for_help(const Arguments& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return argument == "--help" || argument == "-h";
-  });
-}
-
 // What `use` says of the run's shape and plan, which is made from its config once more, without its
 // weights; `otherwise` where there is no plan.
 template <class Config>

@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/apportion.h"
+#include "temper/data/config_names.h"
 #include "temper/data/rows/row_groups.h"
 #include "temper/text/chat/template_date.h"
 
@@ -13,14 +14,10 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<data::Overlong> = {"truncate", "drop", "error"};
 template <>
-inline constexpr std::array enum_names<TrainOn> = {"auto", "all", "completion", "assistant"};
-template <>
 inline constexpr std::array enum_names<ConversationMode> = {"auto", "whole", "turns"};
 template <>
 inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "chatml", "sharegpt",
                                                            "alpaca"};
-template <>
-inline constexpr std::array enum_names<data::PromptsAs> = {"text", "user"};
 template <>
 inline constexpr std::array enum_names<data::ControlTokens> = {"parse", "text"};
 template <>

@@ -8,14 +8,9 @@
 namespace temper::generate {
 
 void RolloutSection::fields(Fields& f) {
-  for (const SamplingOption& option : sampling_options()) {
-    const auto add = [&](auto& value) { f.add(option.name, value, option.help, option.rule); };
-    visit(option, *this,
-          Overloaded{[&](LogitBias&) { f.add(option.name, bias_texts, option.help); },
-                     [&](std::vector<int32_t>&) { add(stop_ids); },
-                     [&](GrammarMember member) { add(form.*member); },
-                     [&](auto& value) { add(value); }});
-  }
+  for (const SamplingOption& option : sampling_options())
+    visit_written(option, *this,
+                  [&](auto& value) { f.add(option.name, value, option.help, option.rule); });
   f.add(
       "cache_bytes", cache_bytes,
       "maximum memory of the key-value cache; null: a quarter of the usable memory, shared by the "
@@ -38,15 +33,24 @@ void RolloutSection::validate() const {
   engine_options();
 }
 
-GenerationOptions RolloutSection::options(int64_t seed) const {
+GenerationOptions WrittenOptions::meant(Key key) const {
+  const auto named = [key](SamplingOption::Member member) { return key(sampling_option(member)); };
   GenerationOptions o = *this;
-  o.sampling.seed = static_cast<uint64_t>(seed);
-  o.sampling.logit_bias = read_logit_bias(bias_texts, "rollout.logit_bias");
+  o.sampling.logit_bias = read_logit_bias(bias_texts, named(&SamplingOptions::logit_bias));
   for (const int64_t id : stop_ids)
     o.stop_token_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
-  o.grammar = grammar_spec(form, "rollout.json_schema", "rollout.regex", "rollout.grammar");
+  o.grammar = grammar_spec(form, named(&GrammarChoice::json_schema), named(&GrammarChoice::regex),
+                           named(&GrammarChoice::grammar));
   check<ConfigError>(std::find(stop.begin(), stop.end(), "") == stop.end(),
-                     "rollout.stop: found an empty text, expected at least one character");
+                     named(&GenerationOptions::stop),
+                     ": found an empty text, expected at least one character");
+  return o;
+}
+
+GenerationOptions RolloutSection::options(int64_t seed) const {
+  GenerationOptions o =
+      meant([](const SamplingOption& option) { return str("rollout.", option.name); });
+  o.sampling.seed = static_cast<uint64_t>(seed);
   return o;
 }
 

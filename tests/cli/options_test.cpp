@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include "temper/base/config/config_synonyms.h"
 #include "temper/base/error.h"
+#include "temper/cli/parts/shared_config.h"
 
 using namespace temper;
 using namespace temper::cli;
@@ -19,39 +21,36 @@ TEST_CASE("a command is split as a POSIX shell splits it") {
   CHECK_THROWS_AS(split_command("sh -c 'echo"), ConfigError);
 }
 
-namespace {
-
-std::string refusal(const Arguments& arguments) {
-  CLI::App app("", "score");
-  std::string model;
-  int64_t top = 0;
-  app.add_option("--model", model)->required();
-  app.add_option("--top-logprobs", top)->check(non_negative());
+TEST_CASE("a flag that other programs have is named as it is called here") {
+  use_key_synonyms(key_synonyms());
   try {
-    parse_flags(app, arguments);
-    return "";
+    find_verb(verbs(), "generate").run({"--max-tokens", "3"});
+    FAIL("it is read");
   } catch (const ConfigError& e) {
-    return e.what();
+    CHECK(std::string(e.what()).find("did you mean `--max-new-tokens`?") != std::string::npos);
   }
-}
-
-}  // namespace
-
-TEST_CASE("a misspelt flag is named with the nearest one, also where a required one is missing") {
-  CHECK(refusal({"--modle", "x"}).find("unknown flag `--modle`; did you mean `--model`?") !=
-        std::string::npos);
-  CHECK(refusal({"--model", "x", "--top-logprob=3"}).find("did you mean `--top-logprobs`?") !=
-        std::string::npos);
-  CHECK(refusal({"--model", "x", "y"}).find("unexpected `y`") != std::string::npos);
-  CHECK(refusal({}).find("--model is required") != std::string::npos);
-  CHECK(refusal({"--model", "x"}).empty());
 }
 
 TEST_CASE("every verb that takes flags hands out its description, with a default for each number") {
   for (const Verb& verb : verbs()) {
     CAPTURE(verb.name);
     const std::vector<Flag> flags = flags_of(verb);
-    CHECK(flags.empty() == (verb.make == nullptr));
+    CHECK(flags.empty() == (verb.make == nullptr && verb.tools.empty()));
     for (const Flag& flag : flags) CHECK(!flag.help.empty());
   }
+}
+
+TEST_CASE("a loss or an algorithm in place of a verb is explained") {
+  const auto error = [](const std::string& word) {
+    std::string what;
+    try {
+      find_verb(verbs(), word);
+    } catch (const ConfigError& e) {
+      what = e.what();
+    }
+    return what;
+  };
+  CHECK(error("kto").ends_with("; it is temper dpo with preference.loss=kto"));
+  CHECK(error("rloo").ends_with("; it is temper grpo with rl.algorithm=rloo"));
+  CHECK(error("stf").ends_with("; did you mean `sft`?"));
 }

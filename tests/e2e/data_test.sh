@@ -178,7 +178,7 @@ refuse 'add up to 1.1' data balance rows.jsonl --field source --target a=0.6,b=0
 refuse 'expected NAME=SHARE' data balance rows.jsonl --field source --target half --output no.jsonl
 refuse 'expected 1' data split rows.jsonl --output-dir no --fractions train=0.5,test=0.4
 refuse 'expected the name of a file' data split rows.jsonl --output-dir no --fractions ../x=0.5,test=0.5
-refuse 'expected a similarity' data dedup rows.jsonl --near 1.5 --output no.jsonl
+refuse '--near: found 1.5, expected number > 0 and <= 1' data dedup rows.jsonl --near 1.5 --output no.jsonl
 refuse 'expected one of stats, balance' data
 refuse 'did you mean `split`' data splitt rows.jsonl
 refuse 'unknown flag `--nearr`; did you mean `--near`' data dedup rows.jsonl --nearr 0.5 --output no.jsonl

@@ -156,7 +156,7 @@ wrong 'min_new_tokens: found 20' --min-new-tokens 20 --max-new-tokens 10
 wrong 'found nan' --temperature nan
 wrong 'found -1' --seed -1
 wrong 'found 0' --num-samples 0
-wrong 'expected a whole number from 1 to 1,000,000' --num-samples 99999999999999999999
+wrong 'expected integer >= 1 and <= 1e+06' --num-samples 99999999999999999999
 wrong 'unknown flag `--sed`; did you mean `--seed`' --sed 1
 wrong 'either --input or --prompt' --prompt 1+1=
 # Messages and tools without a template: what is advised is what this command has.

@@ -149,7 +149,7 @@ refused() {
   "$temper" "$@" > /dev/null 2> err || status=$?
   [ $status = 2 ] && grep -q -- "$words" err || fail "$*: status $status: $(cat err)"
 }
-refused 'expected a whole number of at least 1' doctor --nproc 0
+refused 'expected integer >= 1' doctor --nproc 0
 refused nproc doctor --nproc two
 refused nonsense doctor nonsense
 refused 'nproc: found 1000, expected at most' doctor --nproc 1000

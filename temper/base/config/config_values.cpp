@@ -82,8 +82,9 @@ void read_number(const YamlNode& node, const std::string& path, const Rule& rule
 
 void fail(const YamlNode& node, const std::string& path, const std::string& expected,
           const std::string& hint) {
-  throw ConfigError(str(node.origin.str(), ": ", path, ": found ", node.found(), ", expected ",
-                        expected, hint.empty() ? "" : "; ", hint));
+  const std::string origin = node.origin.str();  // empty: the path says it, as of a flag
+  throw ConfigError(str(origin, origin.empty() ? "" : ": ", path, ": found ", node.found(),
+                        ", expected ", expected, hint.empty() ? "" : "; ", hint));
 }
 
 std::string list_hint(const YamlNode& node, const std::string& path) {

@@ -19,25 +19,23 @@ constexpr int kBalanceBar = 24;  // columns
 
 class Balance : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Writes rows so that groups have given shares: by a field, by rules, or by six built-in "
         "domains (mathematics, coding,\nscience, creative, summarization, general). Under-sampling "
         "leaves rows out, over-sampling repeats them.\n"
         "example: temper data balance rows.jsonl --field source --target web=0.3,books=0.7 "
         "--output balanced.jsonl");
-    inputs_.add_to(app);
-    app.add_option("--output", output_, "file for the rows, or - for standard output")->required();
-    groups_.add_to(app);
-    app.add_option("--target", target_,
-                   "shares of the groups, as in a=0.5,b=0.5; groups that are not named share the "
-                   "rest in proportion to their rows; without it all have the same share");
-    app.add_option("--mode", mode_, "under: leave rows out; over: repeat rows")
-        ->check(CLI::IsMember({"under", "over"}));
-    app.add_option("--seed", seed_, "random seed of the rows that are left out or repeated")
-        ->check(whole_number());
-    app.add_option("--svg", svg_, "file for a bar chart of the shares before and after");
-    app.add_flag("--json", json_, "print the figures as one JSON object");
+    inputs_.add_to(f);
+    f.add("--output", output_, "file for the rows, or - for standard output", required());
+    groups_.add_to(f);
+    f.add("--target", target_,
+          "shares of the groups, as in a=0.5,b=0.5; groups that are not named share the rest in "
+          "proportion to their rows; without it all have the same share");
+    f.add("--mode", mode_, "under: leave rows out; over: repeat rows", one_of({"under", "over"}));
+    f.add("--seed", seed_, "random seed of the rows that are left out or repeated", at_least(0));
+    f.add("--svg", svg_, "file for a bar chart of the shares before and after");
+    f.add("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {
@@ -52,7 +50,7 @@ class Balance : public Command {
     data::set_shares(found.groups, targets, "--target");
     data::balance(found.groups,
                   mode_ == "under" ? data::BalanceMode::kUnder : data::BalanceMode::kOver);
-    for (const int64_t row : data::balanced_rows(found, seed_)) {
+    for (const int64_t row : data::balanced_rows(found, static_cast<uint64_t>(seed_))) {
       if (interrupted()) throw Interrupted();
       out.line(rows.line(row), rows.where(row));
     }
@@ -136,7 +134,7 @@ class Balance : public Command {
   DataInputs inputs_;
   GroupFlags groups_;
   std::string output_, target_, mode_ = "under", svg_;
-  uint64_t seed_ = 0;
+  int64_t seed_ = 0;
   bool json_ = false;
 };
 

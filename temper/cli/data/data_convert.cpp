@@ -17,21 +17,19 @@ const std::vector<std::string> kFormats{"messages", "sharegpt", "alpaca", "promp
 
 class Convert : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Writes rows in another form. The file's name says which: .jsonl, .jsonl.gz, .jsonl.zst, "
         ".json (one list) or .parquet; what is read\nmay be Parquet, .csv or .tsv, too. --to "
-        "writes "
-        "conversations as messages, ShareGPT, Alpaca or prompt and completion.\n"
+        "writes conversations as messages, ShareGPT, Alpaca or prompt and completion.\n"
         "example: temper data convert sharegpt.parquet --to messages --output rows.jsonl.zst");
-    inputs_.add_to(app);
-    app.add_option("--output", output_, "file for the rows, or - for standard output")->required();
-    app.add_option(
-           "--to", to_,
-           "format of the rows: messages, sharegpt, alpaca, or prompt (messages as prompt and "
-           "completion); default: as they are, with the names that --columns gives")
-        ->check(CLI::IsMember(kFormats));
-    app.add_flag("--json", json_, "print the figures as one JSON object");
+    inputs_.add_to(f);
+    f.add("--output", output_, "file for the rows, or - for standard output", required());
+    f.add("--to", to_,
+          "format of the rows: messages, sharegpt, alpaca, or prompt (messages as prompt and "
+          "completion); default: as they are, with the names that --columns gives",
+          one_of(kFormats));
+    f.add("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {

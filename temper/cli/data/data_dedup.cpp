@@ -17,25 +17,22 @@ namespace {
 
 class Dedup : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Writes rows without those that repeat an earlier one: the first of equal rows stays.\n"
         "Rows are equal whose fields are, in whatever order. With --near, rows go too whose words "
         "are nearly those of a row\nthat stays: the Jaccard similarity of their runs of three "
-        "words "
-        "is at least the threshold.\n"
+        "words is at least the threshold.\n"
         "example: temper data dedup rows.jsonl --near 0.8 --output unique.jsonl");
-    inputs_.add_to(app);
-    app.add_option("--output", output_, "file for the rows, or - for standard output")->required();
-    app.add_option("--near", near_, "leave out rows of at least this similarity, above 0 to 1")
-        ->check(within(1e-6, 1, "a similarity above 0 and at most 1"));
-    app.add_option("--shingle", shingle_, "words in a run that --near compares")
-        ->check(within(1, 50, "a whole number from 1 to 50"));
-    app.add_option("--by", by_,
-                   "compare this field alone (prompt: what the row asks, in any format)");
-    app.add_option("--report", report_,
-                   "file for the rows that are left out: {row, duplicate_of, similarity}");
-    app.add_flag("--json", json_, "print the figures as one JSON object");
+    inputs_.add_to(f);
+    f.add("--output", output_, "file for the rows, or - for standard output", required());
+    f.add("--near", near_, "leave out rows of at least this similarity, above 0 to 1",
+          Rule{.min = 0, .max = 1, .above_min = true});
+    f.add("--shingle", shingle_, "words in a run that --near compares", between(1, 50));
+    f.add("--by", by_, "compare this field alone (prompt: what the row asks, in any format)");
+    f.add("--report", report_,
+          "file for the rows that are left out: {row, duplicate_of, similarity}");
+    f.add("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {
@@ -102,7 +99,8 @@ class Dedup : public Command {
   }
 
   data::Shingles shingles(const data::RowList& rows, int64_t i) const {
-    return data::shingles_of(compared_text(rows.renamed(i), rows.where(i)), shingle_);
+    return data::shingles_of(compared_text(rows.renamed(i), rows.where(i)),
+                             static_cast<int>(shingle_));
   }
 
   Looked look_at(const data::RowList& rows, int64_t i) const {
@@ -111,7 +109,7 @@ class Dedup : public Command {
     const Json row = rows.renamed(i);
     looked.hash = by_.empty() ? data::hash_of_fields(row) : data::hash_of_text(text_of(row, where));
     if (!near_) return looked;
-    looked.shingles = data::shingles_of(compared_text(row, where), shingle_);
+    looked.shingles = data::shingles_of(compared_text(row, where), static_cast<int>(shingle_));
     looked.signature = data::signature_of(looked.shingles);
     return looked;
   }
@@ -138,7 +136,7 @@ class Dedup : public Command {
   DataInputs inputs_;
   std::string output_, by_, report_;
   std::optional<double> near_;
-  int shingle_ = 3;
+  int64_t shingle_ = 3;
   int64_t exact_ = 0, nearly_ = 0;
   bool json_ = false;
 };

@@ -31,20 +31,20 @@ std::vector<std::string> rollout_files(const std::string& path) {
 
 class Pairs : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Makes rows {prompt, chosen, rejected} from right answers (--input; rejected: the answer "
         "with a wrong number),\nor from rollouts (--rollouts; the best and the worst completion of "
         "each group after the same prompt).\n"
         "example: temper data pairs --input gsm8k.jsonl --columns prompt=question "
         "completion=answer --output pairs.jsonl\n"
         "example: temper data pairs --rollouts runs/grpo --output pairs.jsonl");
-    CLI::Option* input = input_.add_to(app, "prompt and completion, both text");
-    CLI::Option* rollouts = app.add_option(
-        "--rollouts", rollouts_, "a run's directory, its rollouts/ directory, or one rollout file");
-    input->excludes(rollouts);
-    app.add_option("--output", output_, "file for the pairs, or - for standard output")->required();
-    app.add_option("--seed", seed_, "random seed of the wrong numbers");
+    input_.add_to(f, "prompt and completion, both text");
+    f.add("--rollouts", rollouts_,
+          "a run's directory, its rollouts/ directory, or one rollout file");
+    f.excludes("--input", {"--rollouts"});
+    f.add("--output", output_, "file for the pairs, or - for standard output", required());
+    f.add("--seed", seed_, "random seed of the wrong numbers", at_least(0));
   }
 
   int run() override {
@@ -79,7 +79,8 @@ class Pairs : public Command {
     InputRows rows(input_);
     Json row;
     for (uint64_t index = 0; rows.next(row); ++index)
-      add(out, data::pair_with_wrong_number(row, seed_, index, rows.where()));
+      add(out,
+          data::pair_with_wrong_number(row, static_cast<uint64_t>(seed_), index, rows.where()));
   }
 
   void from_rollouts(OutputFile& out) {
@@ -107,7 +108,7 @@ class Pairs : public Command {
 
   std::string rollouts_, output_;
   InputFlags input_;
-  uint64_t seed_ = 0;
+  int64_t seed_ = 0;
   int64_t pairs_ = 0, skipped_ = 0;
 };
 

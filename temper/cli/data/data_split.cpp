@@ -21,21 +21,19 @@ constexpr size_t kMostSides = 100;
 
 class Split : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Writes DIR/NAME.jsonl for each name of --fractions. Rows with the same prompt, white "
-        "space "
-        "aside, go to the same\nfile, which is decided by a hash of the prompt and the seed.\n"
+        "space aside, go to the same\nfile, which is decided by a hash of the prompt and the "
+        "seed.\n"
         "example: temper data split rows.jsonl --output-dir parts --fractions train=0.9,test=0.1");
-    inputs_.add_to(app);
-    app.add_option("--output-dir", output_dir_, "directory of the files")->required();
-    app.add_option("--fractions", fractions_, "the files and their shares, which add up to 1")
-        ->required();
-    app.add_option("--by", by_,
-                   "keep rows together that have the same value of this field, instead of the same "
-                   "prompt");
-    app.add_option("--seed", seed_, "random seed of the hash")->check(whole_number());
-    app.add_flag("--json", json_, "print the figures as one JSON object");
+    inputs_.add_to(f);
+    f.add("--output-dir", output_dir_, "directory of the files", required());
+    f.add("--fractions", fractions_, "the files and their shares, which add up to 1", required());
+    f.add("--by", by_,
+          "keep rows together that have the same value of this field, instead of the same prompt");
+    f.add("--seed", seed_, "random seed of the hash", at_least(0));
+    f.add("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {
@@ -89,8 +87,9 @@ class Split : public Command {
   }
 
   data::RowHash hash_of(const Json& row, const std::string& where) const {
-    if (by_.empty()) return data::hash_of_text(data::texts_of(row).prompt, seed_);
-    return data::hash_of_text(field_text(row, by_, where), seed_);
+    if (by_.empty())
+      return data::hash_of_text(data::texts_of(row).prompt, static_cast<uint64_t>(seed_));
+    return data::hash_of_text(field_text(row, by_, where), static_cast<uint64_t>(seed_));
   }
 
   void print(int64_t rows) const {
@@ -120,7 +119,7 @@ class Split : public Command {
 
   DataInputs inputs_;
   std::string output_dir_, fractions_, by_;
-  uint64_t seed_ = 0;
+  int64_t seed_ = 0;
   bool json_ = false;
   std::vector<Side> sides_;
 };

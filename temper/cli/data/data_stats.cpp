@@ -32,18 +32,18 @@ const char* type_of(const Json& value) {
 
 class Stats : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Prints what rows hold: how many and how long they are, their fields, their domains, and "
         "how many repeat earlier ones.\n"
         "Lengths are those of the text that a row asks and answers; with --model in its tokens, "
         "without those of a chat template.\n"
         "example: temper data stats rows.jsonl --model DIR --svg lengths.svg");
-    inputs_.add_to(app);
-    app.add_option("--model", model_, "directory with a tokenizer: count its tokens, too");
-    groups_.add_to(app);
-    app.add_option("--svg", svg_, "file for the histogram of lengths");
-    app.add_flag("--json", json_, "print the figures as one JSON object");
+    inputs_.add_to(f);
+    f.add("--model", model_, "directory with a tokenizer: count its tokens, too");
+    groups_.add_to(f);
+    f.add("--svg", svg_, "file for the histogram of lengths");
+    f.add("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {

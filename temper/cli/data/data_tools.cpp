@@ -12,40 +12,32 @@
 
 namespace temper::cli {
 
-void DataInputs::add_to(CLI::App& app) {
-  app.add_option(
-         "IN,--input", inputs,
-         "files, directories or patterns of rows, data set ids (openai/gsm8k:main/test), or "
-         "- for standard input")
-      ->required();
-  app.add_option("--columns", columns,
-                 "names of the rows' fields in the file, as in prompt=question or "
-                 "'{prompt: question}'; rows are written with the names that they have")
-      ->expected(1, 100);
+void DataInputs::add_to(Flags& f) {
+  Flag& input = f.add("--input", inputs,
+                      "files, directories or patterns of rows, data set ids "
+                      "(openai/gsm8k:main/test), or - for standard input",
+                      required());
+  input.words = "IN";
+  input.several = true;
+  f.add("--columns", columns,
+        "names of the rows' fields in the file, as in prompt=question or '{prompt: question}'; "
+        "rows are written with the names that they have")
+      .several = true;
 }
 
 data::RowList DataInputs::open() const {
   catch_interrupts();
-  std::vector<std::string> sources;
-  InputFlags renames;
-  for (const std::string& input : inputs) sources.push_back(input == "-" ? "/dev/stdin" : input);
-  bool within = false;                         // {prompt: question} may be several words
-  for (const std::string& column : columns) {  // it takes the words behind it
-    within = within || column.starts_with('{');
-    const bool is_source = !within && column.find('=') == std::string::npos;
-    (is_source ? sources : renames.columns).push_back(column);
-    within = within && !column.ends_with('}');
-  }
-  return data::RowList(sources, renames.renamed());
+  std::vector<std::string> sources = inputs;
+  std::replace(sources.begin(), sources.end(), std::string("-"), std::string("/dev/stdin"));
+  return data::RowList(sources, columns);
 }
 
-void GroupFlags::add_to(CLI::App& app) {
-  CLI::Option* const by_field =
-      app.add_option("--field", field, "group rows by this field; a path like meta.domain works");
-  app.add_option("--rules", rules,
-                 "group rows by a file (YAML or JSON) of {domain: {keywords: [..], patterns: "
-                 "[..]}}; without it and --field: the six built-in domains")
-      ->excludes(by_field);
+void GroupFlags::add_to(Flags& f) {
+  f.add("--field", field, "group rows by this field; a path like meta.domain works");
+  f.add("--rules", rules,
+        "group rows by a file (YAML or JSON) of {domain: {keywords: [..], patterns: [..]}}; "
+        "without it and --field: the six built-in domains");
+  f.excludes("--rules", {"--field"});
 }
 
 void check_figures_apart(const char* tool, bool json, const std::string& output) {

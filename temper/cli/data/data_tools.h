@@ -1,6 +1,7 @@
 // The tools of temper data, and what they share.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -25,8 +26,9 @@ std::unique_ptr<Command> data_pairs();
 
 // IN... and --columns.
 struct DataInputs {
-  std::vector<std::string> inputs, columns;
-  void add_to(CLI::App& app);
+  std::vector<std::string> inputs;
+  std::map<std::string, std::string> columns;
+  void add_to(Flags& f);
   // Catches interrupts from here on: each_row() ends at one. Throws ConfigError, DataError.
   data::RowList open() const;
 };
@@ -34,7 +36,7 @@ struct DataInputs {
 // --field and --rules.
 struct GroupFlags {
   std::string field, rules;
-  void add_to(CLI::App& app);
+  void add_to(Flags& f);
   data::RowGroups groups() const { return {field, rules}; }
 };
 

@@ -16,16 +16,14 @@
 
 namespace temper::cli {
 
-void EnvironmentFlags::add_to(CLI::App& app) {
-  app.add_option(
-      "--environment", environment,
-      "a YAML file with the config section `environment`: each prompt starts a multi-turn "
-      "episode, and --max-new-tokens limits the whole episode. `rewards` in the file is ignored");
-  app.add_option(
-      "--tools", tools,
-      "a YAML or JSON file with a list of {name, description, parameters, command}, or of OpenAI's "
-      "{type: function, function: {..}} with a command: tools that the model may call; beside "
-      "--environment only where its file has none");
+void EnvironmentFlags::add_to(Flags& f) {
+  f.add("--environment", environment,
+        "a YAML file with the config section `environment`: each prompt starts a multi-turn "
+        "episode, and --max-new-tokens limits the whole episode. `rewards` in the file is ignored");
+  f.add("--tools", tools,
+        "a YAML or JSON file with a list of {name, description, parameters, command}, or of "
+        "OpenAI's {type: function, function: {..}} with a command: tools that the model may call; "
+        "beside --environment only where its file has none");
 }
 
 namespace {
@@ -138,7 +136,7 @@ EpisodeCounts sample_episodes(
   format.tokenizer = in.tokenizer;
   format.max_length = INT64_MAX;
   format.vocabulary = in.model.vocab_size;
-  generate::Engine engine(in.model, in.batch.engine, in.tokenizer);
+  generate::Engine engine(in.model, in.batch.engine.options, in.tokenizer);
   const std::vector<Template> templates =
       by_template(in.model_flags, in.tokenizer != nullptr, in.rows, in.adapters);
   const int64_t samples = in.batch.num_samples;

@@ -16,7 +16,7 @@ namespace temper::cli {
 
 struct EnvironmentFlags {
   std::string environment, tools;  // files; empty: none
-  void add_to(CLI::App& app);
+  void add_to(Flags& f);
   bool any() const { return !environment.empty() || !tools.empty(); }
   // What the files say: a config with the section `environment`, or that section alone; a list of
   // tools. Throws ConfigError.

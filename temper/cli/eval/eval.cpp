@@ -24,10 +24,17 @@
 namespace temper::cli {
 namespace {
 
+std::vector<std::string> reward_names() {
+  std::vector<std::string> names;
+  for (const rewards::RewardEntry& reward : rewards::registry().list())
+    names.push_back(reward.name);
+  return names;
+}
+
 class Eval : public Command {
  public:
-  void declare(CLI::App& app) override {
-    app.description(
+  void declare(Flags& f) override {
+    f.about(
         "Samples completions of prompts and judges them: mean reward, pass@1 and pass@k with 95 % "
         "intervals over the prompts.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --columns prompt=question "
@@ -35,8 +42,7 @@ class Eval : public Command {
         "With --environment or --tools a completion is a multi-turn episode. Its reward is the sum "
         "of the environment's and --reward's, and --pass-threshold applies to that sum. Where the "
         "environment fails, its part is 0, or, with on_failure: drop, the episode is left out. "
-        "Built-in rewards read the whole episode, the "
-        "environment's messages included.\n"
+        "Built-in rewards read the whole episode, the environment's messages included.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --environment run.yaml\n"
         "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
         "reward model by its scalars, a language model by mean log-probabilities.\n"
@@ -44,45 +50,39 @@ class Eval : public Command {
         "With --perplexity the rows are those of SFT, and their supervised tokens are what the "
         "model is to predict.\n"
         "example: temper eval --model DIR --input test.jsonl --perplexity");
-    model_.add_to(app, true);
-    add_template_date(app, model_.template_date);
-    input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
-        ->required();
-    input_.add_prompts_as(app);
-    app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
-    app.add_option("--reward-model", reward_.model,
-                   "directory of a reward model to use as the reward")
-        ->excludes("--reward");
-    app.add_flag("--pairs", pairs_,
-                 "accuracy and margin on preference pairs {prompt, chosen, rejected}");
-    CLI::Option* perplexity =
-        app.add_flag("--perplexity", perplexity_.on,
-                     "number of tokens, mean negative log-likelihood and perplexity of SFT rows");
-    perplexity->excludes("--pairs", "--reward", "--reward-model");
-    app.add_option(
-           "--max-length", perplexity_.max_length,
-           "with --perplexity: longer rows are truncated to this many tokens, as data.max_length")
-        ->check(at_least_one())
-        ->needs(perplexity);
-    app.add_option("--train-on", perplexity_.train_on,
-                   "with --perplexity: the tokens that count, as data.train_on")
-        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}))
-        ->needs(perplexity);
-    app.add_option("--reward-command", reward_.command,
-                   "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
-                   "quotes it is split as a shell splits it, but nothing is expanded")
-        ->expected(1, 100)
-        ->excludes("--reward", "--reward-model");
-    app.add_option("--reward-field", reward_.field, "the row's field with the reference answer");
-    app.add_option("--reward-pattern", reward_.pattern, "regular expression of the reward `regex`");
-    app.add_option("--pass-threshold", threshold_,
-                   "a completion passes if its reward is at least this")
-        ->check(any_number());
-    app.add_option("--show", shown_, "number of completions to print")->check(non_negative());
-    app.add_flag("--json", json_, "print one JSON object and nothing else");
-    sampling_.add_to(app);
-    batch_.add_to(app);
-    environment_.add_to(app);
+    model_.add_to(f, true);
+    add_template_date(f, model_.template_date);
+    input_.add_to(f, "prompt (text or messages), messages or tokens, and what the reward reads",
+                  required());
+    input_.add_prompts_as(f);
+    f.add("--reward", reward_.name, "a built-in reward (temper list rewards)").choices =
+        reward_names();
+    f.add("--reward-model", reward_.model, "directory of a reward model to use as the reward");
+    f.excludes("--reward-model", {"--reward"});
+    f.add("--pairs", pairs_, "accuracy and margin on preference pairs {prompt, chosen, rejected}");
+    f.add("--perplexity", perplexity_.on,
+          "number of tokens, mean negative log-likelihood and perplexity of SFT rows");
+    f.excludes("--perplexity", {"--pairs", "--reward", "--reward-model"});
+    f.add("--max-length", perplexity_.max_length,
+          "with --perplexity: longer rows are truncated to this many tokens, as data.max_length",
+          at_least(1));
+    f.needs("--max-length", "--perplexity");
+    f.add("--train-on", perplexity_.train_on,
+          "with --perplexity: the tokens that count, as data.train_on");
+    f.needs("--train-on", "--perplexity");
+    f.add("--reward-command", reward_.command,
+          "a program and its arguments as the reward, as in \"python3 reward.py\"; in quotes it is "
+          "split as a shell splits it, but nothing is expanded")
+        .several = true;
+    f.excludes("--reward-command", {"--reward", "--reward-model"});
+    f.add("--reward-field", reward_.field, "the row's field with the reference answer");
+    f.add("--reward-pattern", reward_.pattern, "regular expression of the reward `regex`");
+    f.add("--pass-threshold", threshold_, "a completion passes if its reward is at least this");
+    f.add("--show", shown_, "number of completions to print", at_least(0));
+    f.add("--json", json_, "print one JSON object and nothing else");
+    sampling_.add_to(f);
+    batch_.add_to(f);
+    environment_.add_to(f);
   }
 
   int run() override {

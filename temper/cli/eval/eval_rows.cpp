@@ -50,14 +50,11 @@ train::SftConfig config_of(const ModelFlags& model, const InputFlags& input,
   train::SftConfig config;
   config.model.path = model.model;
   config.data.eval.emplace_back().path = input.input;
-  config.data.columns = input.renamed();
-  if (input.prompts_as_user) config.data.prompts_as = data::PromptsAs::kUser;
+  config.data.columns = input.columns;
+  config.data.prompts_as = input.prompts_as;
   config.data.max_length = flags.max_length;
   config.train.eval_samples = 0;
-  for (const auto& [name, value] : {std::pair<const char*, TrainOn>{"all", TrainOn::kAll},
-                                    {"completion", TrainOn::kCompletion},
-                                    {"assistant", TrainOn::kAssistant}})
-    if (flags.train_on == name) config.data.train_on = value;
+  config.data.train_on = flags.train_on;
   return config;
 }
 
@@ -78,7 +75,7 @@ int64_t count_cut(const train::SftEvaluation::Read& read, const data::RowSet& ro
 int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   data::PreferenceFormat format =
       preference::pair_format(flags.model, flags.adapter, render_options(flags.template_date));
-  if (input.prompts_as_user) format.prompts_as = data::PromptsAs::kUser;
+  format.prompts_as = input.prompts_as;
   const bool scalar = models::has_scalar_head(flags.model, flags.adapter);
   const auto scorer = scorer_of(flags, scalar);
   InputRows rows(input);

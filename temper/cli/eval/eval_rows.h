@@ -15,7 +15,7 @@ int rank_pairs(const ModelFlags& model, const InputFlags& input, bool json);
 struct PerplexityFlags {
   bool on = false;
   int64_t max_length = 1024;
-  std::string train_on = "auto";
+  TrainOn train_on = TrainOn::kAuto;
 };
 
 // Prints how well a model predicts rows of supervised tuning: supervised tokens, their mean

@@ -1,26 +1,9 @@
 #include "temper/cli/parts/completion_words.h"
 
-#include "temper/rewards/reward.h"
 #include "temper/rl/algorithms/algorithm.h"
 
 namespace temper::cli {
 namespace {
-
-// "adamw | sgd", "true | false or null": a field's type where it is a choice.
-Words type_choices(std::string type) {
-  Words choices;
-  if (type.find(" | ") == std::string::npos || type.find("list") != std::string::npos)
-    return choices;
-  const bool nullable = type.ends_with(" or null");
-  if (nullable) type.resize(type.size() - std::string_view(" or null").size());
-  for (size_t start = 0; start != std::string::npos;) {
-    const size_t end = type.find(" | ", start);
-    choices.push_back(type.substr(start, end - start));
-    start = end == std::string::npos ? end : end + 3;
-  }
-  if (nullable) choices.push_back("null");
-  return choices;
-}
 
 // The algorithms of the verb whose default algorithm is `standard`: those with a critic, or those
 // without.
@@ -34,13 +17,6 @@ Words algorithm_names(const std::string& standard) {
   return names;
 }
 
-Words reward_names() {
-  Words names;
-  for (const rewards::RewardEntry& reward : rewards::registry().list())
-    names.push_back(reward.name);
-  return names;
-}
-
 void collect(const std::vector<Field>& fields, const std::string& path,
              std::vector<ConfigKey>& keys) {
   for (const Field& field : fields) {
@@ -48,9 +24,9 @@ void collect(const std::vector<Field>& fields, const std::string& path,
     if (!field.children.empty() && !field.is_list)
       collect(field.children, name + ".", keys);
     else
-      keys.push_back({name, field.help,
-                      name == "rl.algorithm" ? algorithm_names(field.write().text)
-                                             : type_choices(field.type)});
+      keys.push_back(
+          {name, field.help,
+           name == "rl.algorithm" ? algorithm_names(field.write().text) : choices_of(field.type)});
   }
 }
 
@@ -63,23 +39,25 @@ std::vector<ConfigKey> config_keys(const std::vector<Field>& fields) {
 }
 
 std::vector<Flag> flags_to_complete(const Verb& verb) {
-  if (verb.keys)
-    return {{"--help", "every key with its type and default", {}, false},
-            {"--nproc", "ranks on this machine", {}, true}};
-  std::vector<Flag> found = flags_of(verb);
-  // Files and directories, which the shell completes by itself.
-  std::erase_if(found, [](const Flag& flag) { return !flag.name.starts_with("--"); });
-  if (found.empty()) found.push_back({"--help", "how it is used", {}, false});
-  for (Flag& flag : found) {
-    if (flag.name == "--reward") flag.choices = reward_names();
-  }
+  const auto named = [](const char* name, const char* help, const char* type) {
+    Flag flag;
+    flag.name = name, flag.help = help, flag.type = type;
+    return flag;
+  };
+  std::vector<Flag> found{named("--help", "how it is used", "true | false")};
+  if (verb.keys) found.push_back(named("--nproc", "ranks on this machine", "integer"));
+  for (Flag& flag : flags_of(verb))  // what is no flag is a file, which the shell completes
+    if (flag.name.starts_with("--")) found.push_back(std::move(flag));
   return found;
 }
 
 Words words_of(const Verb& verb) {
   const std::string name = verb.name;
   if (name == "list") return list_topics();
-  return name == "completion" ? Words{"bash", "zsh", "fish"} : tools_of(verb);
+  if (name == "completion") return {"bash", "zsh", "fish"};
+  Words tools;
+  for (const Verb& tool : verb.tools) tools.emplace_back(tool.name);
+  return tools;
 }
 
 }  // namespace temper::cli

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "temper/base/config/config.h"
-#include "temper/cli/parts/options.h"
+#include "temper/cli/verbs.h"
 
 namespace temper::cli {
 
@@ -19,7 +19,7 @@ std::vector<ConfigKey> keys_of() {
   return config_keys(Fields::of(config));
 }
 
-// Flags of any verb, with choices that only this program knows (names of rewards).
+// Flags of any verb and of its tools.
 std::vector<Flag> flags_to_complete(const Verb& verb);
 
 // Words that follow a verb and are neither flags nor keys.

@@ -123,29 +123,30 @@ std::string sampling_flags(const generate::RolloutSection& section) {
     const auto add_text = [&](const std::string& text) {
       flags += str(" ", option.flag(), "=", shell_word(text));  // that begins with - is no flag
     };
-    visit(option, section,
-          generate::Overloaded{[&](const generate::LogitBias&) {
-                                 for (const auto& [token, bias] : section.bias_texts)
-                                   add_text(token + "=" + bias);
-                               },
-                               [&](const std::vector<std::string>& texts) {
-                                 for (const std::string& text : texts) add_text(text);
-                               },
-                               [&](const std::vector<int32_t>&) {
-                                 for (const int64_t id : section.stop_ids)
-                                   flags += str(" ", option.flag(), " ", id);
-                               },
-                               [&](generate::GrammarMember form) {
-                                 if (section.form.*form) add_text(*(section.form.*form));
-                               },
-                               [&](const bool& on) { flags += on ? " " + option.flag() : ""; },
-                               [&](const auto& number) {
-                                 const bool said =
-                                     option.holds(&generate::GenerationOptions::max_new_tokens) ||
-                                     option.holds(&generate::SamplingOptions::temperature);
-                                 if (!said && option.is_set(section))
-                                   flags += str(" ", option.flag(), " ", number);
-                               }});
+    visit_written(
+        option, section,
+        generate::Overloaded{[&](const std::map<std::string, std::string>& biases) {
+                               for (const auto& [token, bias] : biases)
+                                 add_text(token + "=" + bias);
+                             },
+                             [&](const std::vector<std::string>& texts) {
+                               for (const std::string& text : texts) add_text(text);
+                             },
+                             [&](const std::vector<int64_t>& ids) {
+                               for (const int64_t id : ids)
+                                 flags += str(" ", option.flag(), " ", id);
+                             },
+                             [&](const std::optional<std::string>& form) {
+                               if (form) add_text(*form);
+                             },
+                             [&](const bool& on) { flags += on ? " " + option.flag() : ""; },
+                             [&](const auto& number) {
+                               const bool said =
+                                   option.holds(&generate::GenerationOptions::max_new_tokens) ||
+                                   option.holds(&generate::SamplingOptions::temperature);
+                               if (!said && option.is_set(section))
+                                 flags += str(" ", option.flag(), " ", number);
+                             }});
   }
   return flags;
 }

@@ -54,20 +54,6 @@ void warn_of_mismatch(const ModelFlags& flags, const std::string& adapter) {
             << " gives what it was trained with" << std::endl;
 }
 
-std::string take_model(const std::string& path, std::string& adapter) {
-  const std::string directory = models::resolve_model_path(path);
-  const auto has = [&](const char* file) { return is_file(directory + "/" + file); };
-  if (has("config.json") || !has("adapter_config.json")) return directory;
-  const std::optional<std::string> base = models::find_adapter_base(directory);
-  if (!base || !is_file(*base + "/config.json"))
-    throw CLI::ValidationError(
-        temper::str(path, " is an adapter, and its base model ", base.value_or(""),
-                    base ? " is not here" : "is not named in adapter_config.json",
-                    "; give it as --model BASE --adapter ", path));
-  adapter = directory;
-  return *base;
-}
-
 void use_device(const ModelFlags& flags) {
   models::use_device({flags.device, flags.backend, "--device", "--backend"});
 }
@@ -114,9 +100,9 @@ std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::Prom
   return out;
 }
 
-void add_written_dtype(CLI::App& app, std::string& dtype) {
-  app.add_option("--dtype", dtype, "dtype of the written weights")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+void add_written_dtype(Flags& f, std::string& dtype) {
+  f.add("--dtype", dtype, "dtype of the written weights",
+        one_of({"float32", "bfloat16", "float16"}));
 }
 
 at::ScalarType scalar_type_of(const std::string& dtype) {
@@ -137,8 +123,8 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
 
 InputRows::InputRows(const InputFlags& flags)
     : files_(data::find_row_files(flags.input == "-" ? "/dev/stdin" : flags.input)),
-      renamed_(flags.renamed()),
-      prompts_as_user_(flags.prompts_as_user),
+      renamed_(flags.columns),
+      prompts_as_user_(flags.prompts_as == data::PromptsAs::kUser),
       input_(flags.input == "-" ? "standard input" : flags.input) {
   std::reverse(files_.begin(), files_.end());
   open_next();
@@ -266,9 +252,9 @@ generate::Engine::Statistics sample(models::CausalLM& model,
   };
   if (batch.beams.beams == 1)
     return generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
-                              std::move(tokenizer), on_token, batch.engine, adapters, look);
+                              std::move(tokenizer), on_token, batch.engine.options, adapters, look);
   generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
-                        std::move(tokenizer), on_token, batch.engine, adapters);
+                        std::move(tokenizer), on_token, batch.engine.options, adapters);
   return {};
 }
 

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,7 +35,7 @@ std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::Prom
 
 // The dtype of weights that a verb writes: adds the flag --dtype (float32, bfloat16 or float16);
 // `dtype` keeps its value where it is not given.
-void add_written_dtype(CLI::App& app, std::string& dtype);
+void add_written_dtype(Flags& f, std::string& dtype);
 at::ScalarType scalar_type_of(const std::string& dtype);
 
 // The tokenizer of a model directory, or null where it has none.
