@@ -192,8 +192,13 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   }
   check_tied_head(config, models::adapts_tied_head(*policy.model));
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+  // Constants too, where nothing is frozen: as long as a number of a file is mapped, what was read
+  // of the file stays in memory.
+  const bool leaves_file = config.train.freeze.empty();
   if (!policy.lora && mesh.fsdp->size() == 1)
-    for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
+    policy.model->each_parameter([&](const std::string&, nn::Parameter& p) {
+      if (p.trainable() || (leaves_file && !ops::is_quantized(p.format()))) p.own();
+    });
   policy.tokenizer = Tokenizer::load_directory(directory);
   ChatOptions options = config.data.chat_options();
   options.adapter = a.path.value_or("");

@@ -7,6 +7,9 @@
 #include "temper/base/error.h"
 #include "temper/nn/linear.h"
 #include "temper/train/optimizers/optimizer.h"
+#include "temper/train/policy.h"
+#include "temper/train/sft/sft.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::train;
@@ -118,4 +121,13 @@ TEST_CASE("LoRA+ raises the rate of B, and of DoRA's magnitudes") {
   CHECK(parameters[1].rate_scale == 16);
   CHECK(parameters[2].name == "layers.0.proj.lora_magnitude_vector.weight");
   CHECK(parameters[2].rate_scale == 16);
+}
+
+TEST_CASE("a model whose weights all train holds nothing of its file, constants included") {
+  SftConfig config;
+  config.model.path = golden_path("models/gemma4_text");
+  const Policy policy = load_policy(config);
+  REQUIRE(!policy.model->files.files().empty());
+  for (const MappedFiles::File& file : policy.model->files.files())
+    for (const auto& owner : file.owners) CHECK(owner.expired());
 }
