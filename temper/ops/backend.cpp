@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "temper/base/error.h"
+#include "temper/ops/sizes.h"
 
 namespace temper::ops {
 namespace {
@@ -79,10 +80,12 @@ const Backend& cpu_backend() {
 void choose_cpu_backend(const Backend& backend) { chosen_backend.store(&backend); }
 
 const Backend& backend_of(const at::Tensor& x) {
-  return x.is_cpu() ? cpu_backend() : aten_backend();
+  return x.is_cpu() ? cpu_backend() : backend_of(x.device());
 }
 const Backend& backend_of(at::Device device) {
-  return device.is_cpu() ? cpu_backend() : aten_backend();
+  if (device.is_cpu()) return cpu_backend();
+  const Backend* const sizes = device.is_meta() ? SizesOf::current() : nullptr;
+  return sizes ? *sizes : aten_backend();
 }
 
 CarriedStates KvPass::states(int64_t layer, int64_t part) const {

@@ -179,10 +179,15 @@ CachePage NativeBackend::cache_page(std::span<const AttentionSpec> layers,
                                     at::Device /*device*/) const {
   return {kernels::page_tokens(), NativeKvStore(layers).page_bytes()};
 }
-// Its kernels compute tiles of a few rows, one a thread.
-int64_t NativeBackend::attention_scratch(const AttentionSpec& /*spec*/, const PassSize& /*pass*/,
+// Its kernels compute tiles of a few rows, one a thread. In memory are queries and keys as they
+// read them, values where these are rounded, and in the backward pass the gradients of normed
+// queries.
+int64_t NativeBackend::attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                                          at::Device /*device*/) const {
-  return 0;
+  const bool rounds = spec.cache_dtype != CacheDtype::kFloat32;
+  const int64_t queries = (spec.q_norm.defined() ? 2 : 1) * spec.num_heads,
+                keys = (rounds ? 2 : 1) * spec.num_kv_heads;
+  return 4 * pass.rows * spec.head_dim * (queries + keys);
 }
 
 }  // namespace temper::ops
