@@ -142,7 +142,8 @@ std::vector<MeshCost> check_meshes(RunChecks& checks, Machine& machine) {
   if (machine.step_tokens == 0) machine.step_tokens = machine.sequence * config.train.batch_size;
   if (!checks.model_shape()) return {};
   const int64_t pass = std::max(machine.sequence, train::pass_tokens(config));
-  checks.shape.largest = {{pass, pass, true}, {pass, pass, false}};
+  checks.shape.largest = {{pass, pass, true, machine.sequence},
+                          {pass, pass, false, machine.sequence}};
   checks.shape.step_tokens = machine.step_tokens;
   std::vector<MeshCost> meshes = plan_meshes(checks.shape, machine, checks.options.program_bytes);
   checks.list.run("mesh", [&] {

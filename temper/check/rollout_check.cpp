@@ -5,7 +5,6 @@
 
 #include "temper/base/error.h"
 #include "temper/check/directories.h"
-#include "temper/check/memory/activations.h"
 #include "temper/check/memory/memory.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"

@@ -266,10 +266,7 @@ void RunChecks::rollout(const generate::RolloutSection& section) {
 
 ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {
   const models::HfConfig hf = models::HfConfig::load(directory);
-  const std::unique_ptr<nn::Module> module =
-      scalar ? std::unique_ptr<nn::Module>(
-                   std::make_unique<models::ScalarModel>(models::make_body(hf)))
-             : models::make_model(hf);
+  const std::unique_ptr<models::Model> module = model_of(hf, scalar);
   models::check_weights(directory, *module, scalar ? "score.weight" : "");
   return shape_of(hf, scalar);
 }

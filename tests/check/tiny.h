@@ -32,7 +32,6 @@ inline ModelShape shape() {
                     .unit = 3,
                     .matrix = true}};
   shape.units = 4;
-  shape.widest_block = 1;
   shape.layers = shape.heads = shape.kv_heads = shape.head_dim = 2;
   shape.cached.assign(2, {2, 2});
   shape.hidden = 4;

@@ -73,6 +73,13 @@ cat > wide.json <<'J'
  "num_key_value_heads": 4, "head_dim": 16, "tie_word_embeddings": true, "eos_token_id": 2}
 J
 "$temper" init --config wide.json --seed 3 --output wide > /dev/null || fail "init wide"
+cat > layered.json <<'J'
+{"model_type": "gemma4_text", "vocab_size": 3000, "vocab_size_per_layer_input": 3000, "hidden_size": 128, "intermediate_size": 384,
+ "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16, "global_head_dim": 32, "hidden_size_per_layer_input": 16,
+ "num_kv_shared_layers": 2, "sliding_window": 64, "use_double_wide_mlp": true, "eos_token_id": 2, "layer_types": ["sliding_attention",
+ "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]}
+J
+"$temper" init --config layered.json --seed 3 --output layered > /dev/null || fail "init layered"
 python3 - <<'P'
 import json, random
 random.seed(2)
@@ -103,6 +110,7 @@ planned sft plan-float32 $long model.dtype=float32
 planned sft plan-fast $long model.dtype=bfloat16 model.arithmetic=fast
 TEMPER_PRETEND_FLASH=1 planned sft plan-flash $long model.dtype=bfloat16 model.arithmetic=fast
 planned sft plan-blocks $long model.dtype=float32 train.recompute=blocks
+planned sft plan-layered $long model.path=layered model.dtype=float32 train.recompute=blocks
 planned sft plan-lora $long model.dtype=bfloat16 model.arithmetic=fast adapter.method=lora adapter.rank=4
 
 # A device that is too small: `check` refuses it, and a run that fills it says what was planned and what to lower.

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "temper/check/memory/activations.h"
 #include "temper/data/read/compress.h"
 #include "temper/models/files/save.h"
 #include "temper/rl/rollout/prompts.h"

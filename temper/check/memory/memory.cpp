@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/check/memory/activations.h"
+#include "temper/check/memory/traced_pass.h"
 #include "temper/check/text.h"
 #include "temper/generate/cache.h"
 #include "temper/ops/backend.h"
@@ -31,11 +31,6 @@ int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
 }
 
 int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
-
-// True where an adapter brings a weight of its own in place of this one (modules_to_save).
-bool is_saved(const ModelRole& role, const ShapedTensor& t) {
-  return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
-}
 
 // The tensors of one adapter, as this rank has them.
 std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ranks) {
@@ -82,6 +77,14 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 }  // namespace
 
+bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
+  return t.in_block && std::find(role.adapted.begin(), role.adapted.end(),
+                                 t.name.substr(0, t.name.rfind('.'))) != role.adapted.end();
+}
+bool is_saved(const ModelRole& role, const ShapedTensor& t) {
+  return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
+}
+
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const models::Storage& kept = role.storage;
   if (!t.matrix) return ops::WeightFormat::kFloat32;
@@ -104,9 +107,11 @@ ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64
                           at::Device device) {
   std::vector<ops::AttentionSpec> layers;
   for (const CachedHeads& heads : sampler.shape.cached) {
-    layers.push_back(attention_of(sampler, tensor_ranks, dtype));
-    layers.back().num_kv_heads = heads.number / tensor_ranks;
-    layers.back().head_dim = heads.dim;
+    ops::AttentionSpec& layer = layers.emplace_back();
+    layer.num_heads = sampler.shape.heads / tensor_ranks;
+    layer.num_kv_heads = heads.number / tensor_ranks;
+    layer.head_dim = heads.dim;
+    layer.cache_dtype = dtype;
   }
   return ops::cache_page(layers, device);
 }
@@ -185,117 +190,24 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
   return base;
 }
 
-// The memory held at one moment of a backward pass, in addition to that of every phase.
-struct Moment {
-  int64_t gradients = 0;
-  TensorBytes activations, scratch, head;
-  int64_t bytes() const { return gradients + activations.given + scratch.given + head.given; }
-};
-
-// The gradient of a weight of the whole vocabulary, where it trains.
-int64_t gradient_of(const ModelRole& role, const Ranks& ranks, nn::Role of) {
-  for (const ShapedTensor& t : role.shape.tensors)
-    if (t.is(of) && t.shape[0] == role.shape.vocabulary &&
-        (role.trains ? t.trains : is_saved(role, t)))
-      return kFloat * divided(t, ranks);
-  return 0;
-}
-
-// In a step's first pass gradients are made one by one while activations are freed; in later passes
-// all gradients exist, and each is made once more before it is added. Returns the largest of the
-// moments at which either is largest.
-Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
-                      int64_t gradients) {
-  const ModelShape& m = run.policy.shape;
-  const PassMemory policy =
-      pass_memory(run.policy, ranks, run.number_bytes, pass, run.device, run.compared);
-  const TensorBytes kept = run.recompute ? policy.input : policy.block,
-                    kept_last = run.recompute ? policy.input : policy.last;
-  // A critic's pass is differentiated together with the policy's.
-  TensorBytes of_others = policy.of_teacher;
-  const auto add_pass = [&](const ModelRole& role) {
-    if (role.shape.layers == 0) return;  // learned maps: ComparedShape has what they keep
-    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass, run.device);
-    of_others += (run.recompute ? other.input : other.block).times(role.shape.layers - 1);
-    of_others += run.recompute ? other.input : other.last;
-  };
-  for (const ModelRole& other : run.others)
-    if (other.trains) add_pass(other);
-  if (run.policy.trained_copies > 1) add_pass(run.policy);
-  // Autograd sums the gradients of a tied embedding when both are there: that of the head waits.
-  const int64_t of_embedding = gradient_of(run.policy, ranks, nn::Role::kEmbedding),
-                of_head = m.tied ? of_embedding : gradient_of(run.policy, ranks, nn::Role::kHead),
-                waits = m.tied ? of_head : 0;
-  const int64_t of_block =
-      std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
-  // `compared`: what a distillation strategy has then of the policy's tensors.
-  const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last,
-                      const TensorBytes& compared) {
-    Moment moment;
-    moment.gradients = pass.first ? std::min(gradients, of_head + differentiated * of_block)
-                                  : gradients + (differentiated == 0 ? of_head : waits);
-    moment.activations = of_others;
-    moment.activations += compared;
-    const int64_t whole = m.layers - std::max<int64_t>(differentiated, 1);
-    moment.activations += kept.times(whole);
-    if (differentiated == 0) moment.activations += kept_last;
-    moment.scratch = scratch;
-    if (run.recompute) moment.scratch += is_last ? policy.last : policy.block;
-    return moment;
-  };
-  // Gradients of compared layers wait for their blocks, of which so many are to come.
-  const auto waiting = [&](int64_t blocks) {
-    const TensorBytes& all = policy.gradients;
-    return TensorBytes{all.asked * blocks / m.layers, all.given * blocks / m.layers};
-  };
-  std::vector<Moment> moments{at(0, {}, true, policy.of_student),
-                              at(0, policy.scratch_of_last, true, waiting(m.layers))};
-  moments[0].scratch = {};
-  moments[0].head = policy.head;
-  if (m.layers > 1) {
-    moments.push_back(at(1, policy.scratch, false, waiting(m.layers - 1)));
-    moments.push_back(at(m.layers - 1, policy.scratch, false, waiting(1)));
-  }
-  if (run.compared.every_token) {  // after the head, before the blocks
-    moments.push_back(at(0, {}, true, policy.of_student));
-    moments.back().scratch = policy.compared;
-  }
-  Moment end;  // the embedding's, after all others
-  end.gradients = gradients + waits + (pass.first ? 0 : of_embedding);
-  // It is one piece. Where a block keeps less than that, it does not fit into what blocks have
-  // freed, which the allocator keeps for seconds; a first pass's gradients of blocks took of it.
-  if (of_embedding > kept.given) {
-    end.activations = of_others;
-    end.activations += kept.times(m.layers - 1);
-    end.activations += kept_last;
-    const int64_t others = of_embedding + of_head - waits;
-    const int64_t taken = pass.first ? std::max<int64_t>(0, gradients - others) : 0;
-    end.activations.asked = std::max<int64_t>(0, end.activations.asked - taken);
-    end.activations.given = std::max<int64_t>(0, end.activations.given - taken);
-  }
-  moments.push_back(end);
-  return *std::max_element(moments.begin(), moments.end(),
-                           [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });
-}
-
 MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,
                            const Base& base) {
   MemoryPlan::Phase phase{"train", base.parts};
-  const Moment moment = largest_moment(run, pass, ranks, base.policy.gradients);
-  phase.parts.emplace_back("gradients", moment.gradients);
+  const PassPeak peak = traced_pass(run, pass, ranks, base.policy.gradients);
+  phase.parts.emplace_back("gradients", peak.gradients.asked);
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
   if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
-  phase.parts.emplace_back("activations", moment.activations.asked);
-  phase.parts.emplace_back("scratch", moment.scratch.asked);
-  phase.parts.emplace_back("logits", moment.head.asked);
+  phase.parts.emplace_back("activations", peak.activations.asked);
+  phase.parts.emplace_back("scratch", peak.scratch.asked);
+  phase.parts.emplace_back("logits", peak.logits.asked);
   if (ranks.fsdp > 1)
     phase.parts.emplace_back("gathered", base.policy.two_units * run.number_bytes / kFloat +
                                              2 * base.policy.two_trained);
   else if (ranks.product() > 1)
     phase.parts.emplace_back("gathered",
                              std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));
-  phase.rounding = moment.bytes() - moment.gradients - moment.activations.asked -
-                   moment.scratch.asked - moment.head.asked;
+  for (const TensorBytes& part : {peak.activations, peak.scratch, peak.logits, peak.gradients})
+    phase.rounding += part.given - part.asked;
   return phase;
 }
 

@@ -7,12 +7,10 @@
 //                section 5)
 //   gathered     units of FSDP: the one that computes and the next one; of gradients three that
 //                are made or wait to be summed, and the one that is received
-//   activations  what a block keeps of a token for its backward pass (activations.h): the inputs of
-//                its norms, queries, keys, values, attention's output and log-sum-exp, the two
-//                halves of the gated MLP, what adapters add; with recomputation the input of each
-//                block alone, and one block whole (Chen et al., arXiv 1604.06174)
-//   scratch      of the block that is being differentiated, and of the matrix products
-//   logits       a tile of the vocabulary head, and its gradient
+//   activations  what layers keep of their tokens for the backward pass; with recomputation the
+//                inputs of blocks (Chen et al., arXiv 1604.06174); scratch: what the backward pass
+//                makes and frees; logits: of the head and its gradient: of a pass that is run
+//                without numbers (traced_pass.h), at its peak
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
 //   snapshot     the copy of trained weights and optimizer state from which a checkpoint is written
 //                while training continues
@@ -20,9 +18,8 @@
 //   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
 //                what the allocator keeps of freed memory: a share of the rest
 //
-// On another device than the processor: the same tensors, but nothing is packed, weights are copied
-// from their file at once, attention needs what its backend says (ops::Backend::attention_scratch),
-// elementwise operators hold more, and `context` is what a process takes of it.
+// On another device than the processor: the same, but nothing is packed, weights are copied from
+// their file at once, and `context` is what a process takes of it.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +32,17 @@
 
 namespace temper::checks {
 
+inline constexpr int64_t kFloat = 4;  // bytes of a float32
+
 using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
 
 // How a role keeps a tensor.
 ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t);
+
+// True where the role's adapters change the product by this weight.
+bool is_adapted(const ModelRole& role, const ShapedTensor& t);
+// True where an adapter brings a weight of its own in place of this one (modules_to_save).
+bool is_saved(const ModelRole& role, const ShapedTensor& t);
 
 // The models that sample: the policy first; none where the run samples nothing itself.
 std::vector<const ModelRole*> samplers(const RunShape& run);

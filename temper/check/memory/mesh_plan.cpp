@@ -156,12 +156,21 @@ std::vector<MeshCost> plan_meshes(const RunShape& run, const Machine& machine,
       if (rows % fsdp == 0)
         costs.push_back(cost_of(run, {rows / fsdp, fsdp, tensor, expert}, machine, program_bytes));
   };
+  const auto add_divided = [&](int64_t tensor, int64_t expert) {
+    try {
+      add(tensor, expert);
+    } catch (const ConfigError&) {  // of a layer that ranks do not divide
+    }
+  };
   const int64_t experts = run.policy.shape.experts;
   for (int64_t same_rows = 1; same_rows <= machine.devices; ++same_rows) {
     if (machine.devices % same_rows != 0) continue;
     const bool whole = same_rows == 1;
-    if (divides(run.policy.shape, same_rows) && (whole || !quantized)) add(same_rows, 1);
-    if (!whole && experts > 0 && experts % same_rows == 0) add(1, same_rows);
+    if (whole)
+      add(1, 1);
+    else if (divides(run.policy.shape, same_rows) && !quantized)
+      add_divided(same_rows, 1);
+    if (!whole && experts > 0 && experts % same_rows == 0) add_divided(1, same_rows);
   }
   const auto key = [](const MeshCost& c) {
     return std::pair(!c.fits, c.overlapped.value_or(c.sent()));

@@ -1,0 +1,139 @@
+#include "temper/check/memory/traced_pass.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <doctest/doctest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/check/memory/memory.h"
+#include "temper/models/adapters/adapter_parts.h"
+#include "temper/models/files/load.h"
+#include "temper/ops/backend.h"
+#include "temper/train/forward_pass.h"
+#include "tests/models/golden.h"
+
+using namespace temper;
+using namespace temper::checks;
+
+namespace {
+
+// The processor's tensors, counted while one lives.
+class CountedHost : public c10::Allocator {
+ public:
+  CountedHost() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~CountedHost() override { c10::SetCPUAllocator(before_, kPriority); }
+  c10::DataPtr allocate(size_t bytes) override {
+    struct Held {
+      c10::DataPtr data;
+      int64_t bytes;
+    };
+    auto held = std::make_unique<Held>(before_->allocate(bytes), static_cast<int64_t>(bytes));
+    live += held->bytes;
+    peak = std::max(peak.load(), live.load());
+    void* const data = held->data.get();
+    return {data, held.release(),
+            [](void* context) {
+              const std::unique_ptr<Held> gone(static_cast<Held*>(context));
+              live -= gone->bytes;
+            },
+            c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  static inline std::atomic<int64_t> live = 0, peak = 0;
+
+ private:
+  static constexpr uint8_t kPriority = 100;
+  c10::Allocator* const before_;
+};
+
+constexpr int64_t kRows = 3, kTokens = 400, kTargets = 100;
+
+train::ForwardPass pass_of_rows() {
+  const std::vector<int32_t> tokens(kTokens, 1);
+  std::vector<int32_t> labels(kTokens, -1);
+  std::fill(labels.end() - kTargets, labels.end(), 2);
+  train::ForwardPass pass;
+  for (uint64_t i = 0; i < kRows; ++i) {
+    train::PackUnit unit;
+    unit.segments.push_back({.tokens = tokens, .labels = labels});
+    pass.add(unit, i);
+  }
+  return pass;
+}
+
+struct Run {
+  bool adapter = false, dropout = false, recompute = false, first = true;
+};
+
+// The most that a pass holds of tensors, which computes.
+int64_t measured(const std::string& directory, const Run& run) {
+  ops::choose_cpu_backend(ops::native_backend());
+  const auto model = models::load_model(directory);
+  if (run.adapter)
+    models::add_lora(*model, {.rank = 4, .dropout = run.dropout ? 0.1 : 0}, 1);
+  else
+    train_all(*model);
+  const train::ForwardPass pass = pass_of_rows();
+  const auto once = [&] {
+    const at::Tensor hidden = model->forward(
+        train::context_of(pass, {.recompute = run.recompute, .dropout = run.dropout}));
+    const at::Tensor logp = model->token_logp(hidden, pass.row_M, pass.target_M).logp;
+    torch::autograd::backward({logp}, {at::ones_like(logp)});
+  };
+  {
+    at::NoGradGuard no_grad;
+    model->forward(train::context_of(pass, {}));  // tables of positions
+  }
+  if (!run.first) once();
+  const CountedHost counted;
+  const int64_t before = CountedHost::peak = CountedHost::live = 0;
+  once();
+  return CountedHost::peak - before;
+}
+
+int64_t traced(const std::string& directory, const Run& run) {
+  RunShape shape;
+  ModelRole& policy = shape.policy;
+  policy.shape = shape_of(models::HfConfig::load(directory));
+  policy.storage.device = at::kCPU;
+  shape.recompute = run.recompute;
+  if (run.adapter) {
+    policy.trains = false;
+    policy.adapted =
+        models::target_layers(*models::make_model(*policy.shape.config), {"all-linear"});
+    policy.rank = 4;
+    policy.drops = run.dropout;
+    policy.adapters = policy.trained_copies = 1;
+  }
+  const int64_t gradients = model_bytes(policy, shape.optimizer, {}).gradients;
+  const PassPeak peak =
+      traced_pass(shape, {kRows * kTokens, kRows * kTargets, run.first, kTokens}, {}, gradients);
+  return peak.activations.asked + peak.scratch.asked + peak.logits.asked + peak.gradients.asked -
+         (run.first ? 0 : gradients);
+}
+
+}  // namespace
+
+TEST_CASE("a pass without numbers takes what the pass takes, in every family") {
+  for (const std::string& name : golden_models()) {
+    for (const Run& run :
+         {Run{}, Run{.recompute = true}, Run{.first = false}, Run{.adapter = true, .dropout = true},
+          Run{.adapter = true, .recompute = true}}) {
+      CAPTURE(name);
+      CAPTURE(run.adapter);
+      CAPTURE(run.recompute);
+      CAPTURE(run.first);
+      const auto planned = static_cast<double>(traced(golden_model(name), run)),
+                 taken = static_cast<double>(measured(golden_model(name), run));
+      CHECK(planned == doctest::Approx(taken).epsilon(0.02));
+    }
+  }
+}
