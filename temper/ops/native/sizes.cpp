@@ -42,6 +42,10 @@ class AtenSizes : public AtenBackend {
             empty_or_none(spec.k_norm)};
   }
 
+  at::Tensor gather_rows(const Weight& table, const at::Tensor& ids, double) const override {
+    return at::empty({ids.size(0), table.in()}, table.values.options().dtype(at::kFloat));
+  }
+
   // As many rows for each expert; in the host's memory, where rows_by_expert() looks.
   Routing route(const RouterSpec& spec, const at::Tensor& logits,
                 const at::Tensor& /*bias*/) const override {
@@ -138,9 +142,6 @@ class NativeSizes : public AtenSizes {
                                                    const at::Tensor& up,
                                                    const at::Tensor&) const override {
     return {at::empty_like(gate), at::empty_like(up)};
-  }
-  at::Tensor gather_rows(const Weight& table, const at::Tensor& ids, double) const override {
-    return at::empty({ids.size(0), table.in()}, table.values.options().dtype(at::kFloat));
   }
   void scatter_rows(const at::Tensor&, const at::Tensor&, double, at::Tensor&) const override {}
   at::Tensor dropout(const DropoutKey&, const at::Tensor& x) const override {
