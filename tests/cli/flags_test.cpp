@@ -12,7 +12,7 @@ using namespace temper::cli;
 namespace {
 
 // Flags of every kind, and what they hold once they are read.
-struct Sample {
+struct FlagSample {
   std::string model, dtype;
   int64_t top = 3;
   std::optional<double> near;
@@ -21,7 +21,7 @@ struct Sample {
   std::map<std::string, std::string> columns;
   bool uses_words;
 
-  explicit Sample(bool words = false) : uses_words(words) {}
+  explicit FlagSample(bool words = false) : uses_words(words) {}
 
   // What is wrong with the arguments, up to where help is; "" where they are read.
   std::string read(const Arguments& arguments) {
@@ -44,23 +44,23 @@ struct Sample {
     }
   }
 };
-std::string refusal(const Arguments& arguments) { return Sample().read(arguments); }
+std::string refusal(const Arguments& arguments) { return FlagSample().read(arguments); }
 
 }  // namespace
 
 TEST_CASE("flags and words are read in any order") {
-  Sample s(true);
+  FlagSample s(true);
   CHECK(s.read({"a", "--model", "x", "b", "--top-logprobs=7", "--json", "--columns", "p=q", "r=s",
                 "c", "--dtype", "bfloat16", "--near", "0.5", "--", "--d"}) == "");
   CHECK(s.inputs == std::vector<std::string>{"a", "b", "c", "--d"});
   CHECK(s.columns == std::map<std::string, std::string>{{"p", "q"}, {"r", "s"}});
   CHECK((s.model == "x" && s.top == 7 && s.json && s.dtype == "bfloat16" && s.near == 0.5));
-  Sample m(true);  // a shell takes {..} apart at blanks
+  FlagSample m(true);  // a shell takes {..} apart at blanks
   CHECK(m.read({"--model=x", "--columns", "{p:", "q,", "r:", "s}", "a"}) == "");
   CHECK((m.columns == s.columns && m.inputs.size() == 1));
   CHECK(m.read({"--model=x", "--columns", "{p:"}).starts_with("--columns: "));
   CHECK(m.read({"--model=x", "--columns", "p"}).starts_with("--columns: found p, expected a map"));
-  Sample t;  // a flag's value is the next word, whatever it is
+  FlagSample t;  // a flag's value is the next word, whatever it is
   CHECK(t.read({"--stop", "--model", "--stop=", "--model", "a=b"}) == "");
   CHECK(t.stops == std::vector<std::string>{"--model", ""});
   CHECK((t.model == "a=b" && t.top == 3));
@@ -87,13 +87,13 @@ TEST_CASE("a misspelt flag is named with the nearest one, also where a required 
 
 TEST_CASE("a file holds flags as keys, and flags win") {
   const std::string file = "options_test.yaml";
-  const auto with = [&](const std::string& text, const Arguments& flags, Sample& s) {
+  const auto with = [&](const std::string& text, const Arguments& flags, FlagSample& s) {
     write_file_atomic(file, text);
     Arguments all{file};
     all.insert(all.end(), flags.begin(), flags.end());
     return s.read(all);
   };
-  Sample s;
+  FlagSample s;
   CHECK(with("model: x\ntop_logprobs: 7\nstop: [a, b]\nnear: 0.5\n", {"--dtype", "float32"}, s) ==
         "");
   CHECK((s.model == "x" && s.top == 7 && s.stops.size() == 2 && s.near == 0.5));
