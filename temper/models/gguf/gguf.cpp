@@ -21,6 +21,16 @@ std::optional<int32_t> id_of(const HfConfig& config, const char* key) {
   return found->get<int32_t>();
 }
 
+// What the model is called: as its directory, or as its own file says.
+std::string name_of(const std::string& directory) {
+  if (is_gguf_file(directory)) {
+    const GgufFile file = read_gguf(directory);
+    if (const auto* name = file.get<std::string>("general.name")) return *name;
+  }
+  std::error_code ignored;
+  return fs::weakly_canonical(directory, ignored).filename().string();
+}
+
 void compare(const GgufFile& file, const GgufHeader& header, const std::string& path,
              const std::vector<std::pair<std::string, TensorView>>& tensors) {
   check(file.keys == header.keys, path, ": keys read back differently from what was written");
@@ -46,11 +56,9 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
       untied ? HfConfig::parse(written_config(directory, true), directory + "/config.json")
              : HfConfig::load(directory);
   GgufHeader header{.form = gguf_form(config)};
-  std::error_code ignored;
-  const fs::path named = fs::weakly_canonical(directory, ignored);
   header.keys = {{"general.architecture", header.form.architecture},
                  {"general.type", std::string("model")},
-                 {"general.name", named.filename().string()},
+                 {"general.name", name_of(directory)},
                  {"general.file_type", dtype == at::kBFloat16 ? kBFloat16File
                                        : dtype == at::kHalf   ? kFloat16File
                                                               : kFloat32File}};

@@ -34,6 +34,10 @@ Json llama3_scaling(const GgufSource& source, const Json& config,
   rope.kind = RopeOfFile::Kind::kLlama3;
   rope.theta = config["rope_theta"];
   const auto head_dim = config["head_dim"].get<int64_t>();
+  // The size of a head is a file's number, and takes memory from here on.
+  if (static_cast<int64_t>(factors.size()) * 2 != head_dim)
+    throw ConfigError(str(source.where(), ": tensor `rope_freqs.weight`: ", factors.size(),
+                          " values for heads of ", head_dim, " features, expected one a pair"));
   const double most = *std::max_element(factors.begin(), factors.end());
   for (const double factor : {std::round(most), most})
     for (const auto& [low, high] : kShares)

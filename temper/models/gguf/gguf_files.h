@@ -6,9 +6,9 @@
 
 namespace temper::models {
 
-// From now on the tokenizer and the chat templates of the GGUF file are those of a directory. Throws
-// ConfigError that begins with `where`, the key or flag: the model is no GGUF file, or the directory
-// has no tokenizer.
+// From now on the tokenizer and the chat templates of the GGUF file are those of a directory.
+// Throws ConfigError that begins with `where`, the key or flag: the model is no GGUF file, or the
+// directory has no tokenizer.
 void use_tokenizer(const std::string& model, const std::string& directory,
                    const std::string& where);
 

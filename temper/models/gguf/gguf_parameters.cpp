@@ -24,8 +24,8 @@ int64_t block_number(const std::string& name) {
   if (!name.starts_with(kBlock)) return -1;
   const size_t dot = name.find('.', kBlock.size());
   const std::string digits = name.substr(kBlock.size(), dot - kBlock.size());
-  const bool number = !digits.empty() && digits.size() < 9 &&
-                      digits.find_first_not_of("0123456789") == digits.npos;
+  const bool number =
+      !digits.empty() && digits.size() < 9 && digits.find_first_not_of("0123456789") == digits.npos;
   return number ? std::stol(digits) : -1;
 }
 
@@ -97,13 +97,14 @@ class ParametersOfFile {
     check<DataError>(coded || is_float(stored.bytes.dtype), place(piece.tensor), ": found ",
                      dtype_name(stored.bytes.dtype), ", expected floats");
     stored.bytes.num_bytes /= static_cast<size_t>(entries);
-    stored.bytes.data += stored.bytes.num_bytes * static_cast<size_t>(std::max<int64_t>(piece.expert, 0));
+    stored.bytes.data +=
+        stored.bytes.num_bytes * static_cast<size_t>(std::max<int64_t>(piece.expert, 0));
     stored.width = piece.shape.empty() ? 1 : piece.shape.back();
     const int64_t values = product_of(piece.shape);
     check<DataError>(values > 0, place(piece.tensor), ": is empty");
     stored.count = values / stored.width;
-    stored.bytes.shape = coded ? std::vector<int64_t>{static_cast<int64_t>(stored.bytes.num_bytes)}
-                               : piece.shape;
+    stored.bytes.shape =
+        coded ? std::vector<int64_t>{static_cast<int64_t>(stored.bytes.num_bytes)} : piece.shape;
     return stored;
   }
   static bool is_float(DType dtype) {

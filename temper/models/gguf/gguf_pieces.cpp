@@ -88,7 +88,8 @@ GgufPart part_of(const std::string& name, const nn::Parameter& parameter, const 
     part.arrange = [heads = q ? form.num_heads : form.num_kv_heads](const at::Tensor& v) {
       return interleave(v, heads);
     };
-  if (form.query_scale != 1 && is(form.scale_query_norm ? "self_attn.q_norm." : "self_attn.q_proj."))
+  if (form.query_scale != 1 &&
+      is(form.scale_query_norm ? "self_attn.q_norm." : "self_attn.q_proj."))
     part.apply = [before = part.apply, scale = form.query_scale](const at::Tensor& v) {
       return (before ? before(v) : v) * scale;
     };

@@ -26,8 +26,8 @@ struct GgufStored {
 // Which row of which part each row of a matrix is; empty: those of the one part in order.
 using GgufRowMap = std::vector<std::pair<uint32_t, int64_t>>;
 
-// A tensor of this shape whose rows are rows of the parts, all of them floats of one dtype, or all in
-// one block format.
+// A tensor of this shape whose rows are rows of the parts, all of them floats of one dtype, or all
+// in one block format.
 TensorView gguf_rows(std::vector<GgufStored> parts, GgufRowMap rows, std::vector<int64_t> shape,
                      const std::string& place);
 

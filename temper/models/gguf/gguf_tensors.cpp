@@ -69,11 +69,12 @@ class GgufTensors {
     const std::vector<int64_t> shape = piece.shape;
     const auto type = is_float32(own, shape.size()) ? at::kFloat : dtype_;
     tensors_.emplace_back(
-        own, view_of(shape, type, [name, type, value = value_, p = &parameter,
-                                   piece = std::move(piece)] {
-          const at::NoGradGuard no_grad;
-          return rounded(piece.made(value(*p).detach().to(at::kFloat)).contiguous(), type, name);
-        }));
+        own, view_of(shape, type,
+                     [name, type, value = value_, p = &parameter, piece = std::move(piece)] {
+                       const at::NoGradGuard no_grad;
+                       return rounded(piece.made(value(*p).detach().to(at::kFloat)).contiguous(),
+                                      type, name);
+                     }));
   }
 
   void push(GgufPiece piece, nn::Parameter& parameter) {
