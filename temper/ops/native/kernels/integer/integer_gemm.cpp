@@ -103,7 +103,7 @@ void ScalarPanel(const IntegerPanel& p) {
 
 const IntegerInstructions kScalar{"scalar", ScalarPanel};
 
-#if HWY_TARGET == HWY_NEON
+#if defined(__aarch64__) && TEMPER_HAS_FMA
 bool has_dot_product() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) & 1ul << 20) != 0;  // HWCAP_ASIMDDP
@@ -117,7 +117,7 @@ bool has_dot_product() {
 
 const IntegerInstructions& Instructions([[maybe_unused]] IntegerChoice choice) {
   if (choice == IntegerChoice::kScalar) return kScalar;
-#if HWY_TARGET == HWY_NEON
+#if defined(__aarch64__) && TEMPER_HAS_FMA
   if (choice == IntegerChoice::kBest && kNeonDot.multiply && has_dot_product()) return kNeonDot;
   if (kNeon.multiply) return kNeon;
 #elif defined(__x86_64__) && (HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3)
