@@ -83,9 +83,9 @@ at::Tensor choose_filtered(const at::Tensor& logits, const RuleColumns& rules) {
   const at::Tensor before =
       at::cat({at::zeros_like(sums.narrow(1, 0, 1)), sums.narrow(1, 0, vocabulary - 1)}, 1);
   const at::Tensor enough = before.ge(rules.top_p * sums.narrow(1, vocabulary - 1, 1))
-                                .logical_and_(rules.top_p.lt(1))
-                                .logical_and_(place.gt(0));
-  weight.masked_fill_(enough.logical_or(weight.lt(rules.min_p)), 0);
+                                .bitwise_and_(rules.top_p.lt(1))
+                                .bitwise_and_(place.gt(0));
+  weight.masked_fill_(enough.bitwise_or(weight.lt(rules.min_p)), 0);
   const at::Tensor left = weight.cumsum(1);
   const at::Tensor target = rules.quantile * left.narrow(1, vocabulary - 1, 1);
   return id.gather(1, first_above(left, target, weight));

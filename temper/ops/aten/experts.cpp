@@ -23,7 +23,7 @@ at::Tensor without_other_groups(const RouterSpec& spec, const at::Tensor& choice
                    kept = at::zeros_like(sums, at::kBool)
                               .scatter_(1, largest(sums, spec.chosen_groups), true);
   return groups
-      .masked_fill(kept.unsqueeze(-1).logical_not(), -std::numeric_limits<double>::infinity())
+      .masked_fill(kept.unsqueeze(-1).bitwise_not(), -std::numeric_limits<double>::infinity())
       .view_as(choice);
 }
 

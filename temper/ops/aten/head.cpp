@@ -18,8 +18,8 @@ struct TileColumns {
 };
 TileColumns columns_of_tile(const at::Tensor& x, int64_t first, const at::Tensor& id) {
   const at::Tensor column = id - first;
-  const at::Tensor inside = column.ge(0).logical_and_(column.lt(x.size(1)));
-  return {inside, column.masked_fill(inside.logical_not(), 0)};
+  const at::Tensor inside = column.ge(0).bitwise_and_(column.lt(x.size(1)));
+  return {inside, column.masked_fill(inside.bitwise_not(), 0)};
 }
 
 // The columns [rows, k] of the k largest of each row, of equals those of the lower id first.
@@ -111,7 +111,7 @@ void AtenBackend::add_to_entries(at::Tensor& x, int64_t first, const at::Tensor&
   const at::Tensor row = at::arange(x.size(0), id.options()).unsqueeze(1).expand_as(id);
   // Entries outside of the tile add 0 to its first column. The order of sums is fixed, unlike that
   // of scatter_add_ on some devices.
-  x.index_put_({row, at.column}, value.masked_fill(at.inside.logical_not(), 0),
+  x.index_put_({row, at.column}, value.masked_fill(at.inside.bitwise_not(), 0),
                /*accumulate=*/true);
 }
 

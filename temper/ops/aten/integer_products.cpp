@@ -21,11 +21,11 @@ RoundedBlock rounded_block(const at::Tensor& x) {
   const at::Tensor largest = x.abs().amax(1, /*keepdim=*/true), finite = largest.isfinite();
   // Not by a number: devices may multiply by its reciprocal instead.
   const at::Tensor scale = largest.div(at::full_like(largest, 127));
-  const at::Tensor divisor = scale.masked_fill(scale.eq(0).logical_or_(finite.logical_not()), 1);
+  const at::Tensor divisor = scale.masked_fill(scale.eq(0).bitwise_or_(finite.bitwise_not()), 1);
   const at::Tensor whole = x.div(divisor).round_().clamp_(-127, 127);
-  const at::Tensor none = finite.logical_not().logical_or_(scale.eq(0));
+  const at::Tensor none = finite.bitwise_not().bitwise_or_(scale.eq(0));
   return {whole.masked_fill_(none, 0),
-          scale.masked_fill(finite.logical_not(), std::numeric_limits<double>::quiet_NaN())};
+          scale.masked_fill(finite.bitwise_not(), std::numeric_limits<double>::quiet_NaN())};
 }
 
 // The integers of rows [first, first + count), in float32.

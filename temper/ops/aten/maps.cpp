@@ -25,7 +25,7 @@ at::Tensor out_of_reach(const AttentionSpec& s, const MapTile& t) {
   const at::Tensor key = at::arange(t.num_keys(), t.keys.options()),
                    row = at::arange(t.before, t.before + t.rows, t.keys.options()).unsqueeze(1);
   at::Tensor hidden = key > row;
-  if (s.window > 0) hidden.logical_or_((row - key).ge(s.window));
+  if (s.window > 0) hidden.bitwise_or_((row - key).ge(s.window));
   return hidden;
 }
 

@@ -72,7 +72,7 @@ void fill_hidden(const AttentionSpec& s, const PaddedBatch& b, const Sizes& n, a
   if (!b.masked) return;
   const at::Tensor query = b.query_position.unsqueeze(2), key = b.key_position.unsqueeze(1);
   at::Tensor hidden = key > query;
-  if (s.window > 0) hidden.logical_or_((query - key).ge(s.window));
+  if (s.window > 0) hidden.bitwise_or_((query - key).ge(s.window));
   x.view({n.batch, n.kv_heads, n.group, n.queries, n.keys})
       .masked_fill_(hidden.view({n.batch, 1, 1, n.queries, n.keys}), value);
 }

@@ -25,7 +25,7 @@ struct RowDots {
 };
 RowDots row_dots(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor aa = a.square().sum(1), bb = b.square().sum(1), norm = aa.sqrt() * bb.sqrt();
-  return {(a * b).sum(1), aa, norm.reciprocal().masked_fill_(norm.gt(0).logical_not_(), 0)};
+  return {(a * b).sum(1), aa, norm.reciprocal().masked_fill_(norm.gt(0).bitwise_not_(), 0)};
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ at::Tensor AtenBackend::cosine_distance_backward(const at::Tensor& a, const at::
   const aten_impl::BelowAutograd below;
   const aten_impl::RowDots dots = aten_impl::row_dots(a, b);
   const at::Tensor along =
-      (dots.ab * dots.inverse / dots.aa).masked_fill_(dots.aa.gt(0).logical_not_(), 0);
+      (dots.ab * dots.inverse / dots.aa).masked_fill_(dots.aa.gt(0).bitwise_not_(), 0);
   return (b * dots.inverse.unsqueeze(1)).sub_(a * along.unsqueeze(1)).mul_(-g.unsqueeze(1));
 }
 
