@@ -36,7 +36,7 @@ class KvPass {
   // As ops::attention, for sampling: writes each row's key and value into its page, then attends to
   // all positions of its sequence up to its own. q [rows of the batch, num_heads * head_dim], k and
   // v [rows, num_kv_heads * head_dim], before norm and rotary embedding -> [rows, num_heads *
-  // head_dim]. Not differentiable.
+  // head_dim]. v is undefined where values are in keys. Not differentiable.
   virtual at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
                             const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v) const = 0;

@@ -100,7 +100,8 @@ virtual at::Tensor pool_features(const at::Tensor& x, int64_t width) const PRIMI
 
 // -- Attention (attention.h, kv_store.h). Roots of the forest start at position 0.
 // q [n, num_heads * head_dim] of the tokens [first, first + n), and k, v [N, num_kv_heads *
-// head_dim] of all tokens, before norm and rotary embedding. The result has n rows.
+// head_dim] of all tokens, before norm and rotary embedding. The result has n rows. v, and its
+// gradient, are undefined where values are in keys.
 virtual AttentionResult attention(const AttentionSpec& spec, const RotaryTable& rotary,
                                   const Forest& forest, int64_t first, const at::Tensor& q,
                                   const at::Tensor& k, const at::Tensor& v) const PRIMITIVE;
@@ -114,8 +115,8 @@ virtual AttentionGradients attention_backward(const AttentionSpec& spec, const R
 virtual int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                                   at::Device device) const PRIMITIVE;
 // An empty store for the keys and values of layers with these specs (at least one), of which only
-// the key-value heads, head_dim and cache_dtype matter. A layer without key-value heads takes no
-// memory.
+// the key-value heads, head_dim, values_in_keys and cache_dtype matter. A layer without key-value
+// heads takes no memory.
 virtual std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                             at::Device device) const PRIMITIVE;
 // The layout of the pages of such a store.

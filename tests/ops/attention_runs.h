@@ -43,7 +43,8 @@ inline Heads heads_of(AttentionSpec spec, bool norms, int64_t n, at::ScalarType 
     spec.norm_one_plus = true;
   }
   return {spec, random({n, wide}, 3, type), random({n, narrow}, 4, type),
-          random({n, narrow}, 5, type), random({n, wide}, 6, type)};
+          spec.values_in_keys ? at::Tensor() : random({n, narrow}, 5, type),
+          random({n, wide}, 6, type)};
 }
 
 inline AttentionSpec shape(int64_t heads, int64_t kv, int64_t dim, double soft_cap = 0,
@@ -56,6 +57,10 @@ inline AttentionSpec shape(int64_t heads, int64_t kv, int64_t dim, double soft_c
   s.soft_cap = soft_cap;
   s.window = window;
   s.cache_dtype = cache;
+  return s;
+}
+inline AttentionSpec values_in_keys(AttentionSpec s) {
+  s.values_in_keys = true;
   return s;
 }
 inline AttentionSpec with_sinks(AttentionSpec s) {
@@ -73,7 +78,8 @@ inline Tensors attended(const Backend& backend, const Heads& h, const Forest& fo
   const AttentionResult result = backend.attention(h.spec, table, forest, 0, h.q, h.k, h.v);
   const AttentionGradients d =
       backend.attention_backward(h.spec, table, forest, 0, h.q, h.k, h.v, result, h.dout);
-  Tensors out{result.out, result.log_sum_exp, d.q, d.k, d.v};
+  Tensors out{result.out, result.log_sum_exp, d.q, d.k};
+  if (d.v.defined()) out.push_back(d.v);
   if (h.spec.q_norm.defined()) out.insert(out.end(), {d.q_norm, d.k_norm});
   return out;
 }
@@ -108,7 +114,7 @@ struct CachedRun {
         position.push_back(s.first_position + static_cast<int64_t>(i));
     }
     const at::Tensor index = at::tensor(rows, at::kLong);
-    const auto of = [&](const at::Tensor& x) { return x.index_select(0, index); };
+    const auto of = [&](const at::Tensor& x) { return x.defined() ? x.index_select(0, index) : x; };
     const auto pass = store.pass(sequences, position);
     out.index_copy_(0, index,
                     pass->attend(layer, heads.spec, table, of(heads.q), of(heads.k), of(heads.v)));

@@ -116,7 +116,11 @@ TEST_CASE("paths of hundreds of tokens give the definition's bits, and float64's
 }
 
 TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives the forest's bits") {
-  const AttentionShape shapes[] = {{4, 2, 64, 0.125}, {5, 1, 24, 0.3, 6.0}, {3, 3, 17, 0.3, 0, 40}};
+  const AttentionShape shapes[] = {{4, 2, 64, 0.125},
+                                   {5, 1, 24, 0.3, 6.0},
+                                   {3, 3, 17, 0.3, 0, 40},
+                                   {20, 1, 70, 0.3, 0, 0, CacheDtype::kFloat32, true},
+                                   {6, 2, 17, 0.3, 6.0, 40, CacheDtype::kFloat32, true}};
   for_each_target([&] {
     uint32_t seed = 500;
     for (const AttentionShape& s : shapes) {
@@ -142,6 +146,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
                                   {-1, 90},
                                   {-1, 2}});
       Arrays<float> a = draw_arrays(draws, s, f.num_tokens());
+      if (s.values_in_keys) a.v = a.k;
       a.forward(s, f);
 
       Pages pages(s, 120);

@@ -17,7 +17,9 @@ TEST_CASE("aten: attention over forests of every shape, and its gradients") {
                                   shape(2, 2, 8, 3, 20),
                                   shape(4, 2, 64, 2, 1),
                                   with_sinks(shape(4, 2, 8)),
-                                  with_sinks(shape(6, 2, 8, 5, 7))};
+                                  with_sinks(shape(6, 2, 8, 5, 7)),
+                                  values_in_keys(shape(6, 1, 8)),
+                                  values_in_keys(shape(4, 2, 8, 5, 7))};
   for (const Segments& segments : kForests) {
     const Forest forest = forest_of(segments);
     for (const AttentionSpec& s : shapes)
@@ -106,9 +108,11 @@ TEST_CASE("aten: a cache's chunks and single rows give attention over the whole 
   for (const Backend* backend : {&native_backend(), &aten_backend()})
     for (const CacheDtype cache :
          {CacheDtype::kFloat32, CacheDtype::kFloat16, CacheDtype::kBFloat16})
-      for (const int64_t window : {0, 19}) {
+      for (const auto& [window, in_keys] :
+           {std::pair{0, false}, std::pair{19, false}, std::pair{0, true}, std::pair{19, true}}) {
         AttentionSpec spec = shape(4, 2, 8, window > 0 ? 4 : 0, window, cache);
         if (window > 0) spec = with_sinks(spec);
+        spec.values_in_keys = in_keys;
         const std::vector layers(2, spec);
         const auto store = backend->make_store(layers, at::Device(at::kCPU));
         CHECK(store->page_bytes() == backend->cache_page(layers, at::Device(at::kCPU)).bytes);

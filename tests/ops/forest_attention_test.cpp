@@ -47,6 +47,16 @@ std::vector<AttentionShape> shapes() {
   return all;
 }
 
+// The same once more where the pages hold keys alone.
+std::vector<AttentionShape> with_values_in_keys(std::vector<AttentionShape> shapes) {
+  const std::vector<AttentionShape> before = shapes;
+  for (AttentionShape s : before) {
+    s.values_in_keys = true;
+    shapes.push_back(s);
+  }
+  return shapes;
+}
+
 template <class T>
 struct Inputs {
   std::vector<T> q, k, v, dout;
@@ -176,13 +186,14 @@ TEST_CASE("gradients are those of float64, the same bits for any number of threa
 
 TEST_CASE("attention through pages, in any chunks, gives the bits of the whole sequence") {
   uint32_t seed = 200;
-  for (const AttentionShape& s : shapes()) {
+  for (const AttentionShape& s : with_values_in_keys(shapes())) {
     Draws draws(++seed);
     CAPTURE(seed);
     Forest f;
     const int64_t n = draws.between(1, 100);
     f.add_root(blank(n));
-    const Inputs<float> in = draw_inputs(draws, s, n);
+    Inputs<float> in = draw_inputs(draws, s, n);
+    if (s.values_in_keys) in.v = in.k;
     std::vector<float> whole(in.q.size());
     attention<float>(s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(),
                      whole.data(), nullptr);
@@ -192,7 +203,7 @@ TEST_CASE("attention through pages, in any chunks, gives the bits of the whole s
 
 TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded") {
   uint32_t seed = 250;
-  for (AttentionShape s : shapes())
+  for (AttentionShape s : with_values_in_keys(shapes()))
     for (const CacheDtype dtype : {CacheDtype::kFloat16, CacheDtype::kBFloat16}) {
       Draws draws(++seed);
       CAPTURE(seed);
@@ -200,6 +211,7 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       const int64_t n = draws.between(1, 100), all = temper::kernels::page_bytes(s);
       f.add_root(blank(n));
       Inputs<float> in = draw_inputs(draws, s, n);
+      if (s.values_in_keys) in.v = in.k;
       const Inputs<float> plain = in;
       for (std::vector<float>* x : {&in.k, &in.v})
         round_to(dtype, static_cast<int64_t>(x->size()), x->data());
@@ -212,6 +224,17 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
       s.cache_dtype = CacheDtype::kFloat32;
     }
+}
+
+TEST_CASE("pages of keys that are the values hold each number once") {
+  const AttentionShape latents{128, 1, 576, 0.1, 0, 0, CacheDtype::kFloat32, true};
+  const int64_t numbers = 576 * temper::kernels::page_tokens();
+  CHECK(temper::kernels::page_bytes(latents) == 4 * numbers);
+  AttentionShape both = latents, half = latents;
+  both.values_in_keys = false;
+  half.cache_dtype = CacheDtype::kBFloat16;
+  CHECK(temper::kernels::page_bytes(both) == 8 * numbers);
+  CHECK(temper::kernels::page_bytes(half) == 2 * numbers);
 }
 
 TEST_CASE(

@@ -315,6 +315,11 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
             return Tensors{attention(spec, table, forest, t[0], t[1], t[2])};
           },
           {q, k, v});
+      AttentionSpec once = spec;
+      once.values_in_keys = true;
+      check_gradients(
+          [&](const Tensors& t) { return Tensors{attention(once, table, forest, t[0], t[1], {})}; },
+          {q, k});
       for (const bool add_unit_offset : {false, true}) {
         spec.norm_one_plus = add_unit_offset;
         check_gradients(

@@ -27,7 +27,10 @@ PreparedForest prepared_forest(const AttentionSpec& s, const RotaryTable& rotary
   x.query_rotary = range_of(x.rotary, first, n);
   x.q = prepare_queries(s, x.query_rotary, q);
   x.k = round_to_cache(s, prepare_keys(s, x.rotary, k));
-  if (v.defined()) x.v = round_to_cache(s, v).view({v.size(0), s.num_kv_heads, s.head_dim});
+  if (s.values_in_keys)
+    x.v = x.k;
+  else if (v.defined())
+    x.v = round_to_cache(s, v).view({v.size(0), s.num_kv_heads, s.head_dim});
   return x;
 }
 
@@ -191,9 +194,10 @@ AttentionGradients AtenBackend::attention_backward(const AttentionSpec& s,
     for (const aten_impl::PaddedBatch& batch : *x.plan->padded_part(depth, s.window, s.num_heads))
       aten_impl::padded_attention_backward(s, batch, in, d);
   }
+  if (s.values_in_keys) d.k.add_(d.v);
   AttentionGradients gradients =
       aten_impl::projected_gradients(s, x.query_rotary, x.rotary, q, k, d.q, d.k);
-  gradients.v = d.v.view_as(v);
+  if (!s.values_in_keys) gradients.v = d.v.view_as(v);
   return gradients;
 }
 

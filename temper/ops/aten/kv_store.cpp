@@ -203,7 +203,7 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
     to.index_copy_(0, slot_, round_to_cache(s, x).to(to.scalar_type()));
   };
   write(keys, prepare_keys(s, rows, k));
-  write(values, v.view({v.size(0), s.num_kv_heads, s.head_dim}));
+  if (!s.values_in_keys) write(values, v.view({v.size(0), s.num_kv_heads, s.head_dim}));
   if (reads_pages(s)) {
     const auto in_pages = [&](const at::Tensor& x) {
       return x.unflatten(0, {x.size(0) / page_tokens_, page_tokens_});
@@ -230,7 +230,8 @@ CachePage page_of(std::span<const AttentionSpec> layers, at::Device device) {
   });
   CachePage page{flash ? kFlashPageTokens : kPageTokens, 0};
   for (const AttentionSpec& spec : layers)
-    page.bytes += 2 * page.tokens * spec.num_kv_heads * spec.head_dim * bytes_of(spec.cache_dtype);
+    page.bytes += (spec.values_in_keys ? 1 : 2) * page.tokens * spec.num_kv_heads * spec.head_dim *
+                  bytes_of(spec.cache_dtype);
   return page;
 }
 
@@ -239,18 +240,21 @@ AtenKvStore::AtenKvStore(std::span<const AttentionSpec> layers, at::Device devic
       options_(at::TensorOptions(scalar_type(layers[0].cache_dtype)).device(device)),
       keys_(layers.size()),
       values_(layers.size()) {
-  for (const AttentionSpec& spec : layers) heads_.push_back({spec.num_kv_heads, spec.head_dim});
+  for (const AttentionSpec& spec : layers)
+    heads_.push_back({spec.num_kv_heads, spec.head_dim, spec.values_in_keys});
   clear();
 }
 
-at::Tensor AtenKvStore::empty(size_t layer, int64_t pages) const {
-  return at::empty({pages * page_.tokens, heads_[layer].number, heads_[layer].dim}, options_);
+at::Tensor AtenKvStore::empty(const Heads& heads, int64_t pages) const {
+  return at::empty({pages * page_.tokens, heads.number, heads.dim}, options_);
 }
 
 void AtenKvStore::clear() {
   pages_ = 0;
-  for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (size_t i = 0; i < all->size(); ++i) (*all)[i] = empty(i, 0);
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    keys_[i] = empty(heads_[i], 0);
+    values_[i] = heads_[i].values_in_keys ? keys_[i] : empty(heads_[i], 0);
+  }
 }
 
 // Doubles, so that pages are copied few times.
@@ -258,20 +262,27 @@ void AtenKvStore::grow(int64_t count, int64_t most) {
   if (count <= pages_) return;
   const BelowAutograd below;
   pages_ = std::max(count, std::min(2 * pages_, most));
-  for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (size_t i = 0; i < all->size(); ++i) {
-      at::Tensor more = empty(i, pages_);
-      more.narrow(0, 0, (*all)[i].size(0)).copy_((*all)[i]);
-      (*all)[i] = more;
-    }
+  const auto grown = [this](const Heads& heads, const at::Tensor& before) {
+    at::Tensor more = empty(heads, pages_);
+    more.narrow(0, 0, before.size(0)).copy_(before);
+    return more;
+  };
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    keys_[i] = grown(heads_[i], keys_[i]);
+    values_[i] = heads_[i].values_in_keys ? keys_[i] : grown(heads_[i], values_[i]);
+  }
 }
 
 void AtenKvStore::copy_page(int64_t from, int64_t to) {
   const BelowAutograd below;
-  for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (at::Tensor& x : *all)
-      x.narrow(0, to * page_.tokens, page_.tokens)
-          .copy_(x.narrow(0, from * page_.tokens, page_.tokens));
+  const auto copy = [&](const at::Tensor& x) {
+    x.narrow(0, to * page_.tokens, page_.tokens)
+        .copy_(x.narrow(0, from * page_.tokens, page_.tokens));
+  };
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    copy(keys_[i]);
+    if (!heads_[i].values_in_keys) copy(values_[i]);
+  }
 }
 
 std::unique_ptr<KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,

@@ -1,4 +1,4 @@
-// Keys and values in pages of two tensors a layer.
+// Keys and values in pages of two tensors a layer, or one where values are in keys.
 #pragma once
 
 #include <span>
@@ -25,17 +25,19 @@ class AtenKvStore : public KvStore {
   std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
                                const std::vector<int64_t>& position) const override;
 
-  // [pages * page_tokens(), num_kv_heads, head_dim] of the layer, in the cache's type.
+  // [pages * page_tokens(), num_kv_heads, head_dim] of the layer, in the cache's type; one tensor
+  // where values are in keys.
   at::Tensor keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
   at::Tensor values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
   at::Device device() const { return options_.device(); }
 
  private:
-  at::Tensor empty(size_t layer, int64_t pages) const;
-
   struct Heads {
     int64_t number, dim;
+    bool values_in_keys;
   };
+  at::Tensor empty(const Heads& heads, int64_t pages) const;
+
   std::vector<Heads> heads_;  // by layer
   CachePage page_;
   int64_t pages_ = 0;

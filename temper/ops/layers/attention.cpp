@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/layers/cache_rounding.h"
 #include "temper/ops/pointwise.h"
 
 namespace temper::ops {
@@ -29,6 +30,7 @@ at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
       first >= 0 && q.size(0) <= forest->num_tokens() - first && k.size(0) == forest->num_tokens(),
       "attention: ", q.size(0), " queries from token ", first, " on and ", k.size(0),
       " keys of a forest of ", forest->num_tokens());
+  check(v.defined() != spec.values_in_keys, "attention: values beside keys that are them, or none");
   Recording call({q, k, v, spec.q_norm, spec.k_norm, spec.sinks});
   const AttentionResult result = backend_of(q).attention(spec, rotary, *forest, first, q, k, v);
   call.reads({q, k, v, spec.q_norm, spec.k_norm, spec.sinks, result.out, result.log_sum_exp});
@@ -39,6 +41,17 @@ at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
     if (spec.sinks.defined()) dsinks = gradient_of_sinks(spec.sinks, result, d[0]);
     return {of.q, of.k, of.v, of.q_norm, of.k_norm, dsinks};
   });
+}
+
+at::Tensor round_to_cache(CacheDtype dtype, const at::Tensor& x) {
+  if (dtype == CacheDtype::kFloat32 || x.scalar_type() == at::kDouble) return x;
+  constexpr double kLargestFloat16 = 65504;
+  const bool half = dtype == CacheDtype::kFloat16;
+  Recording call({x});
+  const at::Tensor in_range =
+      half ? backend_of(x).clamp_scaled(x, -kLargestFloat16, kLargestFloat16, 0, 1) : x;
+  return call.output(in_range.to(half ? at::kHalf : at::kBFloat16).to(at::kFloat),
+                     [](const Gradients& d) -> Tensors { return {d[0]}; });
 }
 
 }  // namespace temper::ops

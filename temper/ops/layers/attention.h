@@ -29,7 +29,10 @@ struct AttentionSpec {
   double soft_cap = 0;  // then cap tanh(score / cap) (Gemma 2); 0: no cap
   int64_t window = 0;   // sliding window: a token sees itself and window - 1 positions before;
                         // 0: all positions before
-  at::Tensor q_norm, k_norm;   // RMSNorm weights [head_dim] (Qwen 3, Gemma 3), or undefined
+  at::Tensor q_norm, k_norm;  // RMSNorm weights [head_dim] (Qwen 3, Gemma 3), or undefined
+  // Values are the keys as scores read them, normalized and rotated: v is undefined, and a cache
+  // holds each key once (latent attention).
+  bool values_in_keys = false;
   double norm_eps = 0;         // added to the mean square in these norms
   bool norm_one_plus = false;  // they multiply by 1 + weight (Gemma)
   bool norm_rotated = false;   // they come after rotary embedding, not before (Hunyuan)
@@ -47,7 +50,8 @@ struct AttentionSpec {
 
 // q [n, num_heads * head_dim] of the forest's tokens [first, first + n), k and v [N, num_kv_heads *
 // head_dim] of all, before norm and rotary embedding -> [n, num_heads * head_dim]. Roots of the
-// forest start at position 0. Differentiable in q, k, v, the norms' weights and the sinks.
+// forest start at position 0. Differentiable in q, k, v, the norms' weights and the sinks. v is
+// undefined where values are in keys.
 //
 // Ranges that cover the forest give its rows: out and dq bit for bit on the native backend. dk and
 // dv of a range are what all queries give with a dout of 0 outside of it, bit for bit, so their sum

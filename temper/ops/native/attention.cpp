@@ -14,7 +14,8 @@ namespace temper::ops {
 namespace {
 
 kernels::AttentionShape attention_shape(const AttentionSpec& s) {
-  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window, s.cache_dtype};
+  return {s.num_heads, s.num_kv_heads, s.head_dim,    s.scale,
+          s.soft_cap,  s.window,       s.cache_dtype, s.values_in_keys};
 }
 kernels::ForestView forest_view(const Forest& f) {
   return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
@@ -32,6 +33,12 @@ void join_sinks(const AttentionSpec& spec, at::Tensor& out, at::Tensor& lse) {
   if (!spec.sinks.defined()) return;
   kernels::join_sinks<T>(attention_shape(spec), out.size(0), values<T>(spec.sinks),
                          out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+}
+
+// As attention reads them, where `keys` are these.
+template <class T>
+at::Tensor values_beside(const AttentionSpec& spec, const at::Tensor& keys, const at::Tensor& v) {
+  return spec.values_in_keys ? keys : prepare_values<T>(spec, v);
 }
 
 constexpr int64_t kPagesOfChunk = KvStore::kPagesOfChunk;
@@ -113,7 +120,7 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
   }
   const at::Tensor rq = prepare_queries<float>(spec, rotary, position_, q);
   const at::Tensor rk = prepare_keys<float>(spec, rotary, position_, k),
-                   rv = prepare_values<float>(spec, v);
+                   rv = values_beside<float>(spec, rk, v);
   at::Tensor out = at::empty_like(q);
   kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
                        values<float>(rv));
@@ -136,7 +143,7 @@ AttentionResult NativeBackend::attention(const AttentionSpec& spec, const Rotary
     using T = decltype(zero);
     const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
     const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
-                     rv = prepare_values<T>(spec, v);
+                     rv = values_beside<T>(spec, rk, v);
     kernels::attention<T>(attention_shape(spec), forest_view(forest), {first, first + q.size(0)},
                           values<T>(rq), values<T>(rk), values<T>(rv), out.mutable_data_ptr<T>(),
                           lse.mutable_data_ptr<T>());
@@ -152,18 +159,22 @@ AttentionGradients NativeBackend::attention_backward(
   const auto zeros = [](const at::Tensor& x) {
     return x.defined() ? at::zeros_like(x) : at::Tensor();
   };
-  AttentionGradients d{at::empty_like(q), at::empty_like(k), at::empty_like(v), zeros(spec.q_norm),
+  AttentionGradients d{at::empty_like(q), at::empty_like(k), at::empty_like(k), zeros(spec.q_norm),
                        zeros(spec.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
     const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
     const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
-                     rv = prepare_values<T>(spec, v);
+                     rv = values_beside<T>(spec, rk, v);
     kernels::attention_backward<T>(
         attention_shape(spec), forest_view(forest), {first, first + q.size(0)}, values<T>(rq),
         values<T>(rk), values<T>(rv), values<T>(result.out), values<T>(result.log_sum_exp),
         values<T>(dout), d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(),
         d.v.mutable_data_ptr<T>());
+    if (spec.values_in_keys) {
+      d.k = ops::add_scaled(d.k, d.v);
+      d.v.reset();
+    }
     d.q = prepare_queries_backward<T>(spec, rotary, positions(forest, first, q), q, d.q, d.q_norm);
     d.k = prepare_backward<T>(spec, rotary, forest.position, spec.num_kv_heads, k, spec.k_norm, d.k,
                               d.k_norm);

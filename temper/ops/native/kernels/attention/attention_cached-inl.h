@@ -13,13 +13,17 @@
 #include <vector>
 
 #include "temper/ops/native/kernels/attention/attention_forward-inl.h"
+#include "temper/ops/native/kernels/attention/attention_keys-inl.h"
+#include "temper/ops/native/kernels/attention/attention_runs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
 int64_t PageTokens() { return kPage; }
 int64_t PageBytes(const AttentionShape& shape) {
-  return shape.num_kv_heads * head_values(shape.head_dim) * bytes_of(shape.cache_dtype);
+  const int64_t values =
+      shape.values_in_keys ? row_values(shape.head_dim) : head_values(shape.head_dim);
+  return shape.num_kv_heads * values * bytes_of(shape.cache_dtype);
 }
 
 template <class B>
@@ -34,59 +38,6 @@ void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const Cache
       write_column(page, slot, dim, k + at);
       write_row(page + column_values(dim), kPage, slot, dim, v + at);
     }
-}
-
-// Consecutive positions of one sequence: they share tiles.
-struct CachedRun {
-  int64_t begin, end;  // rows of the batch
-};
-inline std::vector<CachedRun> runs_of(int64_t num_tokens, const CachedQuery* rows) {
-  std::vector<CachedRun> runs;
-  for (int64_t i = 0; i < num_tokens; ++i) {
-    const bool follows = i > 0 && rows[i].pages == rows[i - 1].pages &&
-                         rows[i].position == rows[i - 1].position + 1 &&
-                         i - runs.back().begin < kChunk;
-    if (!follows) runs.push_back({i, i});
-    runs.back().end = i + 1;
-  }
-  return runs;
-}
-
-// Runs [begin, end) whose sequences begin with the same pages.
-struct RunFamily {
-  size_t begin, end;
-  int64_t shared;  // pages
-};
-// Neighbours that share as many pages as the first two of them and, together, fill at most
-// `most_rows` rows of a tile: the samples of one prompt.
-inline std::vector<RunFamily> families_of(const AttentionShape& shape,
-                                          const std::vector<CachedRun>& runs,
-                                          const CachedQuery* rows, int64_t most_rows) {
-  // Pages that both have, of those that their first queries see whole.
-  const auto common = [&](const CachedRun& a, const CachedRun& b) {
-    if (shape.window > 0) return int64_t{0};
-    const CachedQuery &one = rows[a.begin], &other = rows[b.begin];
-    const int64_t most = (std::min(one.position, other.position) + 1) / kPage;
-    int64_t n = 0;
-    while (n < most && one.pages[n] == other.pages[n]) ++n;
-    return n;
-  };
-  std::vector<RunFamily> families;
-  int64_t taken = 0;
-  for (size_t r = 0; r < runs.size(); ++r) {
-    const int64_t count = runs[r].end - runs[r].begin;
-    bool joins = false;
-    if (r > 0 && taken + count <= most_rows) {
-      RunFamily& family = families.back();
-      const int64_t with_first = common(runs[family.begin], runs[r]);
-      joins = with_first > 0 && (family.end - family.begin == 1 || with_first >= family.shared);
-      if (joins && family.end - family.begin == 1) family.shared = with_first;
-    }
-    if (!joins) families.push_back({r, r, 0}), taken = 0;
-    families.back().end = r + 1;
-    taken += count;
-  }
-  return families;
 }
 
 // The blocks of one family and kv head: what a thread attends to at once.
@@ -105,7 +56,7 @@ struct CachedWork {
 template <class B>
 void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
                              const CachedQuery* rows, const float* q, float* out, float* lse) {
-  const std::vector<CachedRun> runs = runs_of(num_tokens, rows);
+  const std::vector<CachedRun> runs = runs_of(num_tokens, rows, kChunk);
   const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
   const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
   int64_t longest = 0;
@@ -158,14 +109,22 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
 void WritePages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                 const float* k, const float* v) {
   with_cached_type(shape.cache_dtype, [&](auto type) {
-    write_pages_of<decltype(type)>(shape, num_tokens, rows, k, v);
+    using B = decltype(type);
+    if (shape.values_in_keys)
+      write_key_pages<B>(shape, num_tokens, rows, k);
+    else
+      write_pages_of<B>(shape, num_tokens, rows, k, v);
   });
 }
 
 void AttentionCached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                      const float* q, float* out, float* lse) {
   with_cached_type(shape.cache_dtype, [&](auto type) {
-    attention_over_pages_of<decltype(type)>(shape, num_tokens, rows, q, out, lse);
+    using B = decltype(type);
+    if (shape.values_in_keys)
+      attention_over_key_pages<B>(shape, num_tokens, rows, q, out, lse);
+    else
+      attention_over_pages_of<B>(shape, num_tokens, rows, q, out, lse);
   });
 }
 

@@ -9,6 +9,7 @@
 //                                fixed tree
 //   o[d] = (Σ_j e_j v_j[d]) / l  one chain, j ascending
 //   lse  = max + log l
+// Where a head's values are its keys, v is k.
 // So packing, chunking, caching, prefix sharing and threads change no bit. Scores of one query row
 // at a time are kept, never [N, N].
 #pragma once
@@ -26,6 +27,8 @@ struct AttentionShape {
   int64_t window = 0;   // keys with position > p - window; 0: all
   // Type of the pages of write_pages and attention_cached. The others take k and v as they are.
   CacheDtype cache_dtype = CacheDtype::kFloat32;
+  // The pages hold keys alone, which are the values, too. The others get them as k and as v.
+  bool values_in_keys = false;
 };
 
 // The forest's arrays, as in temper::Forest.
@@ -55,7 +58,8 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, Q
 
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
 // sequence, aligned to absolute position: for each kv head the keys [head_dim, page_tokens()], then
-// the values in panels, page_bytes() bytes of AttentionShape::cache_dtype in all.
+// the values in panels, or of values_in_keys the keys in panels; page_bytes() bytes of
+// AttentionShape::cache_dtype in all.
 int64_t page_tokens();
 int64_t page_bytes(const AttentionShape& shape);
 
@@ -66,7 +70,8 @@ struct CachedQuery {
 };
 
 // Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page. They have been
-// rounded to the pages' type (round_to): other values would be truncated.
+// rounded to the pages' type (round_to): other values would be truncated. v is not read where
+// values_in_keys.
 void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                  const float* k, const float* v);
 
