@@ -160,16 +160,18 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
-    const at::Tensor read_heads = read.select(read_values(heads));
+    const at::Tensor read_heads = read_values(read.select(heads), read.context());
     const ops::LinearInput in =
         gate.defined()
             ? ops::LinearInput::gated(read.select(gate), read_heads, ops::Activation::kSigmoid)
             : ops::LinearInput::plain(read_heads);
     return o_proj.forward(in, read.context());
   };
+  const ops::AttentionSpec how = spec_in(context);
+  const at::Tensor values = how.values_in_keys ? at::Tensor() : qkv[2];
   if (!context.cache)
-    return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));
-  return project_out(context.cache->attend(layer_, spec(), rotary, qkv[0], qkv[1], qkv[2]));
+    return project_out(ops::attention(how, rotary, context.forest, qkv[0], qkv[1], values));
+  return project_out(context.cache->attend(layer_, how, rotary, qkv[0], qkv[1], values));
 }
 
 at::Tensor Attention::norm_heads(const at::Tensor& x, const at::Tensor& weight) const {
@@ -213,7 +215,7 @@ ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {
   at::Tensor gate;
   const std::vector<at::Tensor> qk = project_heads(x, context, false, gate);
-  return {spec(), table(context, qk[0]), qk[0], qk[1]};
+  return {spec_in(context), table(context, qk[0]), qk[0], qk[1]};
 }
 
 void Attention::accept(const std::string& path, const LayerVisitor& visitor) {

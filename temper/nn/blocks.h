@@ -65,7 +65,8 @@ class Attention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
   std::optional<Parameter> sinks;  // [num_heads]
 
-  ops::AttentionSpec spec() const;
+  // How a cache holds its keys and values, and a pass over one reads them.
+  virtual ops::AttentionSpec spec() const;
   // Number type that keys (after norm and rotary embedding) and values are rounded to in every
   // forward pass, and in which a sampler caches them. Before a cache is made for the model.
   void set_cache_dtype(ops::CacheDtype dtype) { cache_dtype_ = dtype; }
@@ -78,12 +79,18 @@ class Attention : public Module {
   Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
             std::shared_ptr<Rotary> rotary, int64_t value_dim);
   void accept(const std::string& path, const LayerVisitor& visitor) override;
+  // spec() for this pass, of which the two functions below are.
+  virtual ops::AttentionSpec spec_in(const Context& /*context*/) { return spec(); }
   // Queries, and keys and values where the layer has its own, [N, heads * head_dim]; without values
-  // where they are not asked for. Sets `gate` [N, num_heads * head_dim] where there is one.
+  // where they are not asked for, or are in the keys. Sets `gate` [N, num_heads * head_dim] where
+  // there is one.
   virtual std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
                                                 bool values, at::Tensor& gate);
-  // What o_proj reads of attention's output [N, num_heads * head_dim].
-  virtual at::Tensor read_values(const at::Tensor& attended) const { return attended; }
+  // What o_proj reads of attention's output [rows, num_heads * head_dim]; the context is of these
+  // rows.
+  virtual at::Tensor read_values(const at::Tensor& attended, const Context& /*context*/) {
+    return attended;
+  }
   const AttentionConfig& config() const { return config_; }
 
  private:

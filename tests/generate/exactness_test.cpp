@@ -146,6 +146,18 @@ void add_adapter(models::CausalLM& model, bool dora = false,
   perturb(model, 9);
 }
 
+// One of what latents are made of and what is made of them.
+void add_latent_adapter(models::CausalLM& model, bool dora = false) {
+  models::add_lora(model,
+                   {.rank = 5,
+                    .alpha = 11,
+                    .target_modules = {"q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"},
+                    .dora = dora,
+                    .modules_to_save = {}},
+                   3);
+  perturb(model, 9);
+}
+
 // Lengths from 1 to beyond a page and a window.
 std::vector<std::vector<int32_t>> prompts() {
   const RandomStream stream(1, RandomPurpose::kShuffle);
@@ -330,6 +342,15 @@ TEST_CASE("sampling through a weight-decomposed adapter with whole modules is as
   }
 }
 
+TEST_CASE("sampling through a weight-decomposed adapter of latent attention is as exact") {
+  const Threads one(1);
+  const auto model = make("deepseek_v3"), lora = make("deepseek_v3");
+  add_latent_adapter(*lora);
+  add_latent_adapter(*model, true);
+  CHECK(!same(run(*model, sampled()), run(*lora, sampled())));
+  check_exact(*model);
+}
+
 // Adapter 1 is LoRA, 2 DoRA with a head of its own, 0 the base model: pages, heads and passes of
 // one must never serve another.
 TEST_CASE("rows of several adapters in one run get what each adapter gives alone, to the bit") {
@@ -402,11 +423,16 @@ TEST_CASE("rows of several adapters in one run get what each adapter gives alone
 
 TEST_CASE("sequences of several adapters share passes, and each gets what it gets alone") {
   const Threads one(1);
-  for (const char* name :
-       {"qwen3", "gemma2", "llama", "gemma4_text", "qwen3_5_text", "deepseek_v3", "qwen3_moe"}) {
+  const char* const unadapted_experts = "deepseek_v3 with adapters of attention alone";
+  for (const char* name : {"qwen3", "gemma2", "llama", "gemma4_text", "qwen3_5_text", "deepseek_v3",
+                           "qwen3_moe", unadapted_experts}) {
     CAPTURE(std::string(name));
-    const auto model = make(name);
-    add_adapter(*model);
+    const auto model = make(name == unadapted_experts ? "deepseek_v3" : name);
+    if (name == unadapted_experts) {
+      add_latent_adapter(*model);
+    } else {
+      add_adapter(*model);
+    }
     for (const uint64_t seed : {4, 6}) {  // adapters 1 and 2 are what it was before
       const auto copy = [](const std::string&, nn::Linear& layer) { layer.add_frozen_copy(); };
       model->visit({.linear = copy, .tied_head = copy, .router = copy});
@@ -468,7 +494,7 @@ static void check_exact_after(models::CausalLM& model, Change change) {
 
 TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not float32's") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2"}) {
+  for (const char* name : {"qwen3", "gemma2", "deepseek_v3"}) {
     CAPTURE(name);
     const auto model = make(name);
     check_exact_after(
@@ -491,7 +517,7 @@ TEST_CASE("sampling with int8 and nf4 weights is as exact") {
 TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is not float32's") {
   const Threads one(1);
   for (const auto dtype : {ops::CacheDtype::kFloat16, ops::CacheDtype::kBFloat16})
-    for (const char* name : {"qwen3", "gemma2", "gpt_oss", "qwen3_5_text"}) {
+    for (const char* name : {"qwen3", "gemma2", "gpt_oss", "qwen3_5_text", "deepseek_v3"}) {
       CAPTURE(name);
       const auto model = make(name);
       const int64_t page = generate::PageCache(*model, 0).page_bytes();
@@ -545,7 +571,7 @@ void check_shared_prefixes(const char* family) {
 
 TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {
   const Threads one(1);
-  for (const char* family : {"gemma3_text", "lfm2", "qwen3_5_text"}) {
+  for (const char* family : {"gemma3_text", "lfm2", "qwen3_5_text", "deepseek_v3"}) {
     CAPTURE(family);
     check_shared_prefixes(family);
   }
@@ -673,6 +699,14 @@ TEST_CASE("what was computed with other weights is not reused") {
   fresh.run([&](Completion c) { CHECK(same({c}, last)); });
 }
 
+TEST_CASE("of latent attention the cache holds each token's latent, once for all heads") {
+  Json config = family("deepseek_v3");
+  config.update({{"kv_lora_rank", 512}, {"qk_rope_head_dim", 64}, {"head_dim", 64}});
+  const auto model = models::init_model(models::HfConfig::parse(config, "test"), 5);
+  const generate::PageCache cache(*model, 0);
+  CHECK(cache.page_bytes() == 3 * cache.page_tokens() * 576 * 4);
+}
+
 TEST_CASE("a request that can never fit the cache is refused at once") {
   const auto model = make("qwen3");
   generate::Engine engine(*model, {.cache_bytes = 2 * generate::PageCache(*model, 0).page_bytes()});
@@ -684,7 +718,7 @@ TEST_CASE("one thread and two give the same bits") {
   GenerateOptions options = sampled();
   options.max_new_tokens = 8;
   options.num_samples = 2;
-  for (const char* name : {"qwen3", "gemma2", "llama"}) {
+  for (const char* name : {"qwen3", "gemma2", "llama", "deepseek_v3"}) {
     CAPTURE(name);
     const auto model = make(name);
     std::vector<Completion> one;

@@ -107,9 +107,11 @@ ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64
                           at::Device device) {
   std::vector<ops::AttentionSpec> layers;
   for (const CachedHeads& heads : sampler.shape.cached) {
+    const bool latent = sampler.shape.latent.has_value();
     ops::AttentionSpec& layer = layers.emplace_back();
     layer.num_heads = sampler.shape.heads / tensor_ranks;
-    layer.num_kv_heads = heads.number / tensor_ranks;
+    layer.num_kv_heads = latent ? heads.number : heads.number / tensor_ranks;
+    layer.values_in_keys = latent;
     layer.head_dim = heads.dim;
     layer.cache_dtype = dtype;
   }
@@ -244,7 +246,10 @@ MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const 
         static_cast<double>(divided(t, ranks)) * bytes_of(format_of(sampler, t), t.shape.back());
     whole += bytes;
     const bool embedding_alone = !m.tied && t.is(nn::Role::kEmbedding);
-    if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone) panels += bytes;
+    if (t.absorbed)  // in float32, in whatever format it is kept
+      panels += static_cast<double>(kFloat * divided(t, ranks));
+    else if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone)
+      panels += bytes;
   }
   phase.parts.emplace_back("packed", rounded(panels));
   phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);

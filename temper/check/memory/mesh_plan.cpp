@@ -45,8 +45,8 @@ double step_flops(const RunShape& run, double tokens, double sequence, int64_t e
   const ModelShape& m = run.policy.shape;
   const double weights =
       as_double(m.dense_multiplications() * expert_ranks + m.expert_multiplications());
-  const double attention =
-      4 * as_double(m.layers * m.heads * m.head_dim * expert_ranks) * sequence / 2;
+  const int64_t width = m.expands_latents(run.device) ? m.latent->head_dim() : m.head_dim;
+  const double attention = 4 * as_double(m.layers * m.heads * width * expert_ranks) * sequence / 2;
   const double forward = 2 * weights + attention,
                backward = (run.policy.trains ? 4 : 2) * weights + 2 * attention;
   return tokens * (forward + backward + (run.recompute ? forward : 0));
@@ -134,7 +134,7 @@ namespace {
 
 bool divides(const ModelShape& m, int64_t tensor) {
   if (tensor == 1) return true;
-  if (m.heads % tensor != 0 || m.kv_heads % tensor != 0) return false;
+  if (m.heads % tensor != 0 || (!m.latent && m.kv_heads % tensor != 0)) return false;
   return std::all_of(m.tensors.begin(), m.tensors.end(), [&](const ShapedTensor& t) {
     return !t.split || t.shape[static_cast<size_t>(*t.split)] % tensor == 0;
   });

@@ -8,6 +8,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/nn/linear.h"
 #include "temper/ops/integers.h"
+#include "temper/ops/backend.h"
 
 namespace temper::checks {
 namespace {
@@ -103,6 +104,10 @@ std::unique_ptr<models::Model> model_of(const models::HfConfig& config, bool sca
   return models::make_model(config);
 }
 
+bool ModelShape::expands_latents(at::Device device) const {
+  return latent && !ops::backend_of(device).batch_invariant();
+}
+
 ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
   const std::unique_ptr<models::Model> model = model_of(config, scalar_head);
   ModelShape shape;
@@ -129,6 +134,13 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
        .lm_head = [&](const std::string&, nn::LmHead& head) { block_matrix[&head.weight] = false; },
        .embedding = [&](const std::string&,
                         nn::Embedding& embedding) { block_matrix[&embedding.weight] = false; }});
+  std::set<const nn::Parameter*> absorbed;
+  model->visit({.attention = [&](const std::string&, nn::Attention& attention) {
+    auto* const latent = dynamic_cast<nn::LatentAttention*>(&attention);
+    if (!latent) return;
+    shape.latent = latent->latent();
+    absorbed.insert(&latent->kv_b_proj.weight);
+  }});
   model->each_parameter([&](const std::string& name, nn::Parameter& p) {
     const auto unit = units.find(&p);
     const auto matrix = block_matrix.find(&p);
@@ -138,7 +150,8 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
                              .role = p.owner().role(),
                              .unit = unit == units.end() ? -1 : unit->second,
                              .in_block = matrix != block_matrix.end() && matrix->second,
-                             .matrix = matrix != block_matrix.end()});
+                             .matrix = matrix != block_matrix.end(),
+                             .absorbed = absorbed.count(&p) > 0});
   });
   return shape;
 }

@@ -12,6 +12,7 @@
 
 #include "temper/models/family.h"
 #include "temper/models/model.h"
+#include "temper/nn/latent_attention.h"
 #include "temper/train/config.h"
 
 namespace temper::checks {
@@ -26,6 +27,7 @@ struct ShapedTensor {
   bool matrix = false;                // a linear layer's, an embedding's or a head's
   // The format in which the files hold it quantized, where it is kept so: Storage::file.
   std::optional<ops::WeightFormat> held = {};
+  bool absorbed = false;              // nn::LatentAttention's kv_b_proj: products read copies of it
   bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
   bool is(nn::Role of) const { return role == of; }
@@ -34,7 +36,7 @@ struct ShapedTensor {
 };
 
 struct CachedHeads {
-  int64_t number, dim;  // heads of keys and of values, and their size
+  int64_t number, dim;  // heads of keys and of values, or of latents, and their size
 };
 
 // What a model is made of, told by its config.json alone: the tensors that ranks divide, and how
@@ -45,11 +47,13 @@ struct ModelShape {
   std::vector<ShapedTensor> tensors;
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
-  // Of the layer with the most parameters, or the first one with attention where that has none.
+  // Of the layer with the most parameters, or the first one with attention where that has none. Where
+  // attention is latent, all heads share one key.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<CachedHeads> cached;  // by layer that a sampler caches keys of
   int64_t states = 0;  // numbers of a sequence's states in all layers (ops/layers/recurrent.h)
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
+  std::optional<nn::LatentConfig> latent;  // nn::LatentAttention
   bool tied = false;
 
   int64_t parameters() const;
@@ -57,6 +61,9 @@ struct ModelShape {
   // matrix but the embedding's look-up, and of the experts that a token goes to.
   int64_t dense_multiplications() const, expert_multiplications() const;
   int64_t sparse_layers() const;  // layers with experts
+  // Whether training gives heads keys and values of their own on a device, not latents
+  // (nn::LatentAttention).
+  bool expands_latents(at::Device device) const;
 };
 
 // Throw ConfigError for a config that no family of the program takes.

@@ -38,13 +38,14 @@ at::Tensor StoredValue::float_value() const {
   return format_ == ops::WeightFormat::kRoundedBFloat16 ? tensor_ : ops::read(weight());
 }
 
+bool keeps_panels() { return !at::GradMode::is_enabled() && transient_panels == 0; }
+
 TransientPanels::TransientPanels() { ++transient_panels; }
 TransientPanels::~TransientPanels() { --transient_panels; }
 
 at::Tensor PanelCache::of(const ops::Weight& weight, uint64_t updates) {
   const std::lock_guard lock(mutex_);
-  if (at::GradMode::is_enabled() || transient_panels > 0 ||
-      weight.values.scalar_type() == at::kDouble) {
+  if (!keeps_panels() || weight.values.scalar_type() == at::kDouble) {
     panels_.reset();
     return {};
   }

@@ -63,6 +63,10 @@ class PanelCache {
   uint64_t updates_ = 0;  // of the weight when they were made
 };
 
+// Whether this thread's packed forms of weights are kept: not while gradients are recorded, nor
+// while a TransientPanels lives.
+bool keeps_panels();
+
 // While one lives, this thread's packed forms are not kept, though no gradient is recorded: a
 // forward pass that will be run again for its gradient.
 class TransientPanels {

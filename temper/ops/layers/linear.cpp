@@ -162,6 +162,18 @@ at::Tensor materialize(const LinearInput& input) {
   });
 }
 
+at::Tensor weight_values(const Weight& w) {
+  if (w.quantized) {
+    const at::Tensor values = read(w);
+    return w.arithmetic == Arithmetic::kAmx ? values.to(at::kBFloat16).to(at::kFloat) : values;
+  }
+  if (w.format == WeightFormat::kFloat32) return w.values;
+  Recording call({w.values});
+  return call.output(read(w), [type = w.values.scalar_type()](const Gradients& d) -> Tensors {
+    return {d[0].to(type)};
+  });
+}
+
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
   Recording call({x});
   at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);

@@ -63,6 +63,10 @@ std::vector<at::Tensor> linear(const LinearInput& input,
 // The input itself, differentiable: x, the normalized x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);
 
+// The values that products see of a weight, float32 (or float64) [out, in]: a copy where it is kept
+// in another format. Differentiable; rounding passes gradients through unchanged.
+at::Tensor weight_values(const Weight& w);
+
 // The sum over ranks of each one's x; its gradient is the same on all.
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x);
 
