@@ -7,6 +7,7 @@ mixture    16 experts of width 256, of which a token goes to two, in 6 layers of
 dense      as many active parameters: an MLP that is 512 wide
 delta      gated delta nets in 6 of 8 layers of hidden size 512 (8 value heads with states of 128 by 128), attention in two
 attention  the same with attention in all
+latent     DeepSeek-V3's latent attention (16 heads, latents of 256 + 32 numbers) in 8 layers of hidden size 1024, without experts
 
 Weights and rows (tokens, all of one length, so that nothing is padded) are random. transformers trains with torch's
 AdamW; of its implementations of experts the fastest here counts. Rates leave the first two steps out.
@@ -30,7 +31,12 @@ MODELS = {"mixture": dict(COMMON, model_type="qwen3_moe", architectures=["Qwen3M
                           moe_intermediate_size=256, norm_topk_prob=True, intermediate_size=512),
           "dense": dict(COMMON, model_type="qwen3", architectures=["Qwen3ForCausalLM"], intermediate_size=512),
           "delta": dict(DELTA, layer_types=["full_attention" if i % 4 == 3 else "linear_attention" for i in range(8)]),
-          "attention": dict(DELTA, layer_types=["full_attention"] * 8)}
+          "attention": dict(DELTA, layer_types=["full_attention"] * 8),
+          "latent": dict(model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], vocab_size=32000, hidden_size=1024,
+                         intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=16, q_lora_rank=512,
+                         kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64, first_k_dense_replace=8,
+                         n_routed_experts=8, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=512,
+                         max_position_embeddings=8192, tie_word_embeddings=True)}
 
 PEER = peers.PRELUDE + r"""
 import torch

@@ -31,6 +31,42 @@ void write_key_pages(const AttentionShape& shape, int64_t num_tokens, const Cach
     }
 }
 
+// Products of all slots of a page, over `depth` features, with the first half of a panel of
+// queries: as tile(), whose vectors would be half empty.
+constexpr int64_t kHalfPanel = kPanel / 2;
+inline void half_panel_tile(int64_t depth, const float* keys, const float* queries, float* to,
+                            int64_t to_row, bool from_to) {
+#if TEMPER_HAS_FMA
+  const D d;
+  constexpr int64_t kVectors = kHalfPanel / HWY_MIN(kLanes, kHalfPanel), kRows = 8;
+  for (int64_t slot = 0; slot < kPage; slot += kRows) {
+    hn::Vec<D> sum[kRows][kVectors];
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 16
+      for (int64_t v = 0; v < kVectors; ++v)
+        sum[i][v] = from_to ? hn::LoadU(d, to + (slot + i) * to_row + v * kLanes) : hn::Zero(d);
+    for (int64_t k = 0; k < depth; ++k)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kRows; ++i) {
+        const hn::Vec<D> left = hn::Set(d, keys[(slot + i) * kPanel + k]);
+#pragma GCC unroll 16
+        for (int64_t v = 0; v < kVectors; ++v)
+          sum[i][v] = hn::MulAdd(left, hn::LoadU(d, queries + k * kPanel + v * kLanes), sum[i][v]);
+      }
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 16
+      for (int64_t v = 0; v < kVectors; ++v)
+        hn::StoreU(sum[i][v], d, to + (slot + i) * to_row + v * kLanes);
+  }
+#else
+  for (int64_t slot = 0; slot < kPage; slot += kTileRows)
+    tile_row(static_cast<int>(std::min<int64_t>(kTileRows, kPage - slot)), kHalfPanel, depth,
+             keys + slot * kPanel, kPanel, 1, queries, 0, to + slot * to_row, to_row, from_to);
+#endif
+}
+
 // The queries of a few tokens, and of some heads that share a kv head, over pages of one layer: a
 // row is a token's query of one head. Scores are computed key by key, so that rows stand side by
 // side in the vectors and keys need not be turned into columns; each score is the same chain.
@@ -70,17 +106,20 @@ class KeyPagesTile {
     const int64_t all = count * heads;
     read_queries(runs, all);
     const CachedQuery& first = a_.rows[runs[0].begin];
-    for (int64_t p = 0; p < shared; ++p) add_scores(first, p, 0, all);
+    for (int64_t p = 0; p < shared; ++p)
+      add_scores(first, p, 0, all, page_before(first, p + 1, shared));
     int64_t row = 0;
     for (const CachedRun& run : runs) {
       const int64_t end = row + (run.end - run.begin) * heads;
       for (int64_t p = std::max(shared, oldest(run.begin) / kPage); p < pages_to(run); ++p)
-        add_scores(a_.rows[run.begin], p, row, end);
+        add_scores(a_.rows[run.begin], p, row, end,
+                   page_before(a_.rows[run.begin], p + 1, pages_to(run)));
       for (int64_t token = run.begin; token < run.end; ++token)
         for (int64_t h = head; h < head + heads; ++h, ++row) finish_scores(token, h, row);
     }
     std::fill(values_, values_ + all * padded(dim_), 0.0f);
-    for (int64_t p = 0; p < shared; ++p) add_values(first, p, 0, kPage, 0, all);
+    for (int64_t p = 0; p < shared; ++p)
+      add_values(first, p, 0, kPage, 0, all, page_before(first, p + 1, shared));
     row = 0;
     for (const CachedRun& run : runs) {
       for (int64_t p = std::max(shared, oldest(run.begin) / kPage); p < pages_to(run); ++p)
@@ -113,6 +152,20 @@ class KeyPagesTile {
         queries_[(row / kPanel * dim_ + d) * kPanel + row % kPanel] = 0;
   }
 
+  // Values [begin, end) of a page that is read next, or of none, into the second-level cache. The
+  // load brings the address into the TLB (ReadAhead).
+  static void fetch(const B* page, int64_t begin, int64_t end) {
+    if (!page) return;
+    const char* const from = reinterpret_cast<const char*>(page);
+    if (begin == 0) static_cast<void>(*static_cast<const volatile char*>(from));
+    constexpr int64_t kLine = 64, kSize = static_cast<int64_t>(sizeof(B));
+    for (int64_t at = begin * kSize; at < end * kSize; at += kLine)
+      __builtin_prefetch(from + at, 0, 2);
+  }
+  const B* page_before(const CachedQuery& query, int64_t page, int64_t end) const {
+    return page < end ? page_of(query, page) : nullptr;
+  }
+
   // The page's keys, as float32, in panels.
   const float* keys_of(const float* page) { return page; }
   template <class Stored>
@@ -122,16 +175,24 @@ class KeyPagesTile {
   }
 
   // Scores of rows [begin, end) with all slots of a page.
-  void add_scores(const CachedQuery& query, int64_t page, int64_t begin, int64_t end) {
+  void add_scores(const CachedQuery& query, int64_t page, int64_t begin, int64_t end,
+                  const B* next) {
     const float* keys = keys_of(page_of(query, page));
-    const int64_t first = begin / kPanel * kPanel, columns = padded(end) - first;
+    const int64_t first = begin / kPanel * kPanel, rest = (end - first) % kPanel;
+    const bool half = rest > 0 && rest <= kHalfPanel;
+    const int64_t columns = half ? end - first - rest : padded(end) - first;
     const float* queries = queries_ + first * dim_;
-    for (int64_t d = 0; d < dim_; d += kPanel)
-      for (int64_t slot = 0; slot < kPage; slot += kTileRows)
-        tile_row(static_cast<int>(std::min<int64_t>(kTileRows, kPage - slot)), columns,
-                 std::min<int64_t>(kPanel, dim_ - d), keys + d * kPage + slot * kPanel, kPanel, 1,
-                 queries + d * kPanel, dim_ * kPanel, by_key_ + slot * width_ + first, width_,
-                 d > 0);
+    for (int64_t d = 0; d < dim_; d += kPanel) {
+      const int64_t depth = std::min<int64_t>(kPanel, dim_ - d);
+      fetch(next, d * kPage, std::min(dim_, d + kPanel) * kPage);
+      for (int64_t slot = 0; slot < kPage && columns > 0; slot += kTileRows)
+        tile_row(static_cast<int>(std::min<int64_t>(kTileRows, kPage - slot)), columns, depth,
+                 keys + d * kPage + slot * kPanel, kPanel, 1, queries + d * kPanel, dim_ * kPanel,
+                 by_key_ + slot * width_ + first, width_, d > 0);
+      if (half)
+        half_panel_tile(depth, keys + d * kPage, queries + columns * dim_ + d * kPanel,
+                        by_key_ + first + columns, width_, d > 0);
+    }
     for (int64_t row = begin; row < end; ++row) {
       float* to = scores_ + row * stride_ + page * kPage;
       for (int64_t slot = 0; slot < kPage; ++slot) to[slot] = by_key_[slot * width_ + row];
@@ -147,13 +208,16 @@ class KeyPagesTile {
 
   // Adds what slots [from, to) of a page weigh in rows [begin, end).
   void add_values(const CachedQuery& query, int64_t page, int64_t from, int64_t to, int64_t begin,
-                  int64_t end) {
+                  int64_t end, const B* next) {
     const B* keys = page_of(query, page) + from * kPanel;
     const int64_t width = padded(dim_);
-    for (int64_t row = begin; row < end; row += kTileRows)
+    const int64_t tiles = (end - begin + kTileRows - 1) / kTileRows;
+    for (int64_t row = begin, i = 0; row < end; row += kTileRows, ++i) {
+      fetch(next, row_values(dim_) * i / tiles, row_values(dim_) * (i + 1) / tiles);
       tile_row(static_cast<int>(std::min<int64_t>(kTileRows, end - row)), width, to - from,
                scores_ + row * stride_ + page * kPage + from, stride_, 1, keys, kPage * kPanel,
                values_ + row * width, width, true);
+    }
   }
 
   // A page of a run, whose tokens may each see another part of it.
@@ -162,10 +226,12 @@ class KeyPagesTile {
     const bool whole = position(run.begin) + 1 >= end && oldest(run.end - 1) <= begin;
     if (whole)
       return add_values(a_.rows[run.begin], page, 0, kPage, row,
-                        row + (run.end - run.begin) * heads_);
+                        row + (run.end - run.begin) * heads_,
+                        page_before(a_.rows[run.begin], page + 1, pages_to(run)));
     for (int64_t token = run.begin; token < run.end; ++token, row += heads_) {
       const int64_t from = std::max(oldest(token), begin), to = std::min(position(token) + 1, end);
-      if (from < to) add_values(a_.rows[token], page, from - begin, to - begin, row, row + heads_);
+      if (from < to)
+        add_values(a_.rows[token], page, from - begin, to - begin, row, row + heads_, nullptr);
     }
   }
 
