@@ -35,15 +35,20 @@ class AtenSizes : public AtenBackend {
   AttentionGradients attention_backward(const AttentionSpec& spec, const RotaryTable& /*rotary*/,
                                         const Forest& forest, int64_t /*first*/,
                                         const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& v, const AttentionResult& /*result*/,
+                                        const at::Tensor& /*v*/, const AttentionResult& /*result*/,
                                         const at::Tensor& /*dout*/) const override {
     const at::Tensor scratch = scratch_of(spec, forest, q);
-    return {at::empty_like(q), at::empty_like(k), at::empty_like(v), empty_or_none(spec.q_norm),
-            empty_or_none(spec.k_norm)};
+    AttentionGradients d{at::empty_like(q), at::empty_like(k), at::empty_like(k),
+                         empty_or_none(spec.q_norm), empty_or_none(spec.k_norm)};
+    if (spec.values_in_keys) {
+      d.k = at::empty_like(k);
+      d.v.reset();
+    }
+    return d;
   }
 
   at::Tensor gather_rows(const Weight& table, const at::Tensor& ids, double) const override {
-    return at::empty({ids.size(0), table.in()}, table.values.options().dtype(at::kFloat));
+    return at::empty({ids.size(0), table.in()}, table.tensor().options().dtype(at::kFloat));
   }
 
   // As many rows for each expert; in the host's memory, where rows_by_expert() looks.
