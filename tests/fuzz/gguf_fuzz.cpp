@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/base/json.h"
 #include "temper/io/gguf.h"
 #include "temper/io/gguf_vocabulary.h"
 #include "temper/text/tokenizer/tokenizer.h"

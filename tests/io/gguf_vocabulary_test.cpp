@@ -73,7 +73,7 @@ void same_ids(const TokenizerFolder& folder, const GgufFile& file) {
   CHECK(made->vocab_size() == own->vocab_size());
 }
 
-std::string problem_of(const GgufFile& file) {
+std::string problem_of_keys(const GgufFile& file) {
   try {
     Tokenizer::parse(gguf_tokenizer_json(file, "m.gguf"), "m.gguf");
   } catch (const DataError& e) {
@@ -136,7 +136,7 @@ TEST_CASE("what a GGUF file says wrongly of its tokenizer is named") {
   const auto says = [&](const std::string& key, GgufValue value, const std::string& part) {
     GgufFile file = folder.file();
     set(file, key, std::move(value));
-    const std::string found = problem_of(file);
+    const std::string found = problem_of_keys(file);
     CAPTURE(found);
     CHECK(found.find(part) != found.npos);
     CHECK(found.starts_with("m.gguf: "));
@@ -149,7 +149,7 @@ TEST_CASE("what a GGUF file says wrongly of its tokenizer is named") {
   says("merges", GgufArray(Texts{"ab"}), "`tokenizer.ggml.merges`: found \"ab\"");
   GgufFile file = folder.file();
   set(file, "model", std::string("llama"));
-  CHECK(problem_of(file).find("`tokenizer.ggml.scores`: expected") != std::string::npos);
+  CHECK(problem_of_keys(file).find("`tokenizer.ggml.scores`: expected") != std::string::npos);
   CHECK(!has_gguf_tokenizer(GgufFile{}));
   CHECK(has_gguf_tokenizer(file));
 }

@@ -17,7 +17,7 @@ using tiny::Folder;
 
 namespace {
 
-const Sequences kTexts = {{1, 5, 9, 33, 60, 2, 7, 7, 12}, {3, 4, 58, 11, 0, 1, 1, 40}};
+const Sequences kGgufTexts = {{1, 5, 9, 33, 60, 2, 7, 7, 12}, {3, 4, 58, 11, 0, 1, 1, 40}};
 
 std::map<std::string, at::Tensor> parameters_of(models::CausalLM& model) {
   std::map<std::string, at::Tensor> out;
@@ -75,8 +75,8 @@ void same_model(models::CausalLM& model, const models::GgufForm& written, Copied
     else if (same_order && written.query_scale == 1)
       CHECK(at::allclose(a, b, 1e-5, 1e-5));
   });
-  CHECK(difference(log_probabilities(*read.model, kTexts), log_probabilities(model, kTexts)) <
-        2e-5);
+  CHECK(difference(log_probabilities(*read.model, kGgufTexts),
+                   log_probabilities(model, kGgufTexts)) < 2e-5);
   same_keys(read.form.keys, written.keys);
 }
 
@@ -273,7 +273,7 @@ TEST_CASE("a file in parts is read whole, and its parts must belong together") {
   contains(problem_of(name(1)), "m-00002-of-00002.gguf is missing");
   write(2, 2);
   const auto whole = models::load_model(changed.path), parts = models::load_model(name(1));
-  CHECK(at::equal(log_probabilities(*whole, kTexts), log_probabilities(*parts, kTexts)));
+  CHECK(at::equal(log_probabilities(*whole, kGgufTexts), log_probabilities(*parts, kGgufTexts)));
   CHECK(parts->files.files().size() == 2);
   contains(problem_of(name(2)), "is part 2 of 2; name the first one");
   write(2, 1);
