@@ -25,8 +25,8 @@ TEST_CASE("awq: other versions and damaged tensors are refused by name") {
                                [&](TensorMap&, Json& q) { q["version"] = version; });
   model.refused<ConfigError>({"bits: 8"}, [&](TensorMap&, Json& q) { q["bits"] = 8; });
   model.refused<ConfigError>({"`group_size`"}, [&](TensorMap&, Json& q) { q["group_size"] = "x"; });
-  model.refused<DataError>({kAwqQueries + ".qweight", "groups of 48"},
-                           [&](TensorMap&, Json& q) { q["group_size"] = 48; });
+  model.refused<DataError>({"down_proj.qweight", "groups of 40"},
+                           [&](TensorMap&, Json& q) { q["group_size"] = 40; });
   model.refused<DataError>({kAwqQueries + ".qzeros", "missing"}, [&](TensorMap& tensors, Json&) {
     tensors.erase(kAwqQueries + ".qzeros");
   });

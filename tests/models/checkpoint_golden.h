@@ -49,8 +49,8 @@ inline double golden_difference(const std::string& name, const models::Storage& 
   const std::string directory = golden_model(name);
   const auto model = models::load_model(directory, storage, false);
   std::vector<float> found;
-  for (const auto& tokens :
-       read_json_file(directory + "/expected.json")["sequences"].get<Sequences>()) {
+  const Json sequences = read_json_file(directory + "/expected.json")["sequences"];
+  for (const auto& tokens : sequences.get<Sequences>()) {
     const auto scores = generate::score(*model, {{tokens, 1}});
     found.insert(found.end(), scores[0].logprobs.begin(), scores[0].logprobs.end());
   }

@@ -51,10 +51,9 @@ TEST_CASE("compressed-tensors: damaged tensors are refused") {
   model.refused<DataError>({q + "_shape", "from 1"}, [&](TensorMap& tensors, Json&) {
     put(tensors, q + "_shape", at::tensor({64, -64}, at::kLong));
   });
-  model.refused<DataError>(
-      {q + "_packed", "[1073741824, 64]"}, [&](TensorMap& tensors, Json&) {
-        put(tensors, q + "_shape", at::tensor({int64_t{1} << 30, int64_t{64}}, at::kLong));
-      });
+  model.refused<DataError>({q + "_packed", "[1073741824, 64]"}, [&](TensorMap& tensors, Json&) {
+    put(tensors, q + "_shape", at::tensor({int64_t{1} << 30, int64_t{64}}, at::kLong));
+  });
   model.refused<DataError>({q + "_zero_point", "[8, 2]"}, [&](TensorMap& tensors, Json&) {
     put(tensors, q + "_zero_point", at::zeros({2, 8}, at::kInt));
   });

@@ -20,10 +20,10 @@ TEST_CASE("fp8: values are those that transformers dequantizes, kept as codes an
 
 TEST_CASE("fp8: damaged scales and codes are refused") {
   DamagedModel model("fp8");
-  const std::string v = kFp8Layer + "v_proj.weight", k = kFp8Layer + "k_proj.weight";
+  const std::string k = kFp8Layer + "k_proj.weight";
   model.refused<ConfigError>({"`weight_block_size`"},
                              [&](TensorMap&, Json& q) { q["weight_block_size"] = {0, 32}; });
-  model.refused<DataError>({v + "_scale_inv", "blocks [48, 48]"},
+  model.refused<DataError>({"down_proj.weight_scale_inv", "blocks [48, 48]"},
                            [&](TensorMap&, Json& q) { q["weight_block_size"] = {48, 48}; });
   model.refused<DataError>({k + "_scale", "[3, 1]"}, [&](TensorMap& tensors, Json&) {
     put(tensors, k + "_scale", at::ones({3, 1}));
