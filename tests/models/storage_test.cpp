@@ -256,7 +256,8 @@ TEST_CASE("codes that bitsandbytes made are mapped by the second start" *
 TEST_CASE("other quantizers are refused by name") {
   const Directory folder("others");
   Json config = read_json_file(golden_model("qwen3/config.json"));
-  for (const char* method : {"hqq", "aqlm", "auto-round", "mxfp4", ""}) {  // one is another family's
+  for (const char* method :
+       {"hqq", "aqlm", "auto-round", "mxfp4", ""}) {  // one is another family's
     config["quantization_config"] = {{"quant_method", method}};
     write_file_atomic(folder.path + "/config.json", config.dump());
     CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains(method), ConfigError);

@@ -201,8 +201,7 @@ void read_latent_gguf(const GgufSource& source, Json& config) {
 
 const RegisteredFamily kDeepseekV3(
     {.model_type = "deepseek_v3",
-     .help =
-         "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention, experts in groups",
+     .help = "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention, experts in groups",
      .paper = "arXiv 2412.19437",
      .config = &deepseek_v3_config,
      .causal_lm = "DeepseekV3ForCausalLM",
