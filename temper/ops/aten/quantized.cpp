@@ -35,7 +35,10 @@ at::Tensor uploaded(const void* data, int64_t count, at::ScalarType type) {
 
 // The first of the numbers of a byte stands in its highest bits.
 at::Tensor shifts(int64_t bits, at::Device device) {
-  return at::arange(8 - bits, -1, -bits, at::kByte).to(device);
+  return at::arange(8 / bits, at::TensorOptions(device).dtype(at::kLong))
+      .mul_(-bits)
+      .add_(8 - bits)
+      .to(at::kByte);
 }
 
 // Codes, one a byte, of which a plane takes `bits` from bit `from` on.
