@@ -17,7 +17,7 @@ namespace temper::ops {
 struct QuantizedWeight {
   enum class Layout {
     kPanels,  // native: as packed for this machine (kernels::QuantizedMatrix)
-    kRows,    // aten: row-major, in the planes of plane_bits(); numbers of blocks as in Codes
+    kRows,    // aten: row-major, in planes of 8, 4, 2 and 1 bits; numbers as in Codes
   };
   WeightFormat format = WeightFormat::kNf4;
   int64_t rows = 0, width = 0;
@@ -84,7 +84,8 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
                      bool accumulate, const at::Tensor& x_panels = {});
 at::Tensor pack_input(const Weight& w, const at::Tensor& x);
 
-// The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
+// The values that products see, float32 (or float64) [out, in], columns by input: a copy where the
+// format is another.
 at::Tensor read(const Weight& w);
 
 // Codes of float32 values [out, in]. Throws DataError where a value is not finite.
