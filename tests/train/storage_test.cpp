@@ -1,10 +1,10 @@
 // How a run keeps the weights of a base whose files hold them quantized.
-#include "temper/train/sft/sft.h"
-
+#include <c10/util/Logging.h>  // whose CHECK is not the one below
 #include <doctest/doctest.h>
 
 #include "temper/base/error.h"
 #include "temper/train/policy.h"
+#include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -204,8 +204,7 @@ inline CodeKernels kernels_of(const QuantizedMatrix& w) {
     case kInt8:
       break;
   }
-  return offset == kZero ? kernels_of_form<kInt8, 8, kZero>()
-                         : kernels_of_form<kInt8, 8, kNone>();
+  return offset == kZero ? kernels_of_form<kInt8, 8, kZero>() : kernels_of_form<kInt8, 8, kNone>();
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE
