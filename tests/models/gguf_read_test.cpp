@@ -4,6 +4,7 @@
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/files/directory.h"
+#include "temper/models/files/file_digests.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/tensors.h"
@@ -275,6 +276,8 @@ TEST_CASE("a file in parts is read whole, and its parts must belong together") {
   const auto whole = models::load_model(changed.path), parts = models::load_model(name(1));
   CHECK(at::equal(log_probabilities(*whole, kGgufTexts), log_probabilities(*parts, kGgufTexts)));
   CHECK(parts->files.files().size() == 2);
+  const std::string digests = models::file_digests(name(1));
+  CHECK(std::count(digests.begin(), digests.end(), '\n') == 2);
   contains(problem_of(name(2)), "is part 2 of 2; name the first one");
   write(2, 1);
   contains(problem_of(name(1)), "`split.no` and `split.count`: expected 1 and 2");

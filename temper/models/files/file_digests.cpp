@@ -17,6 +17,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/io/gguf.h"
 
 namespace temper::models {
 namespace {
@@ -115,10 +116,25 @@ std::string content_hash_of(const std::string& text) {
   return hash_of_pieces(pieces, static_cast<int64_t>(text.size()));
 }
 
+namespace {
+
+// A GGUF file and its other parts; empty: it is none that can be read.
+std::vector<fs::path> files_of_gguf(const std::string& path) {
+  try {
+    if (!is_gguf_file(path)) return {};
+    const std::vector<std::string> parts = gguf_shards(path);
+    return {parts.begin(), parts.end()};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 std::string file_digests(const std::string& path) {
   std::error_code none;
-  if (fs::is_regular_file(path, none)) return line_of(path) + "\n";
-  std::vector<fs::path> files;
+  std::vector<fs::path> files = files_of_gguf(path);
+  if (files.empty() && fs::is_regular_file(path, none)) files = {path};
   for (const auto& entry : fs::directory_iterator(path, none)) {
     const std::string extension = entry.path().extension().string();
     if (std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end() &&
