@@ -114,9 +114,9 @@ expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.
 expect 2 '--arithmetic amx: expected --dtype or --storage bfloat16 with it, or quantized' score --model model --input given.jsonl --output x --arithmetic amx
 expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer
 expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer adapter.method=lora model.storage=bfloat16
-expect 2 '--arithmetic integer: expected --storage of 8 or fewer bits' score --model model --input given.jsonl --output x --arithmetic integer --dtype bfloat16
+expect 2 '--arithmetic integer: expected weights of 8 or fewer bits, as --storage int8 or nf4' score --model model --input given.jsonl --output x --arithmetic integer --dtype bfloat16
 expect 2 'model.arithmetic: found bf16, expected exact | fast | amx | integer' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=bf16
-expect 2 '--cache-dtype: int8 not in {float32,float16,bfloat16}' generate --model model --input given.jsonl --output x --cache-dtype int8
+expect 2 '--cache-dtype: found int8, expected float32 | float16 | bfloat16' generate --model model --input given.jsonl --output x --cache-dtype int8
 expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
 cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "hqq"},/' quantized/config.json

@@ -51,6 +51,15 @@ class AtenSizes : public AtenBackend {
     return at::empty({ids.size(0), table.in()}, table.tensor().options().dtype(at::kFloat));
   }
 
+  // LibTorch has no masks on `meta`. Where entries are, and they.
+  void take_entries(const at::Tensor& x, int64_t, const at::Tensor& id, at::Tensor) const override {
+    const Entries made = entries_of(x, id);
+  }
+  void add_to_entries(at::Tensor& x, int64_t, const at::Tensor& id,
+                      const at::Tensor&) const override {
+    const Entries made = entries_of(x, id);
+  }
+
   // As many rows for each expert; in the host's memory, where rows_by_expert() looks.
   Routing route(const RouterSpec& spec, const at::Tensor& logits,
                 const at::Tensor& /*bias*/) const override {
@@ -79,6 +88,13 @@ class AtenSizes : public AtenBackend {
   virtual at::Tensor composed(const at::Tensor& x) const { return at::empty_like(x); }
 
  private:
+  struct Entries {
+    at::Tensor column, inside, values;
+  };
+  static Entries entries_of(const at::Tensor& x, const at::Tensor& id) {
+    return {at::empty_like(id), at::empty(id.sizes(), id.options().dtype(at::kBool)),
+            at::empty(id.sizes(), x.options())};
+  }
   at::Tensor scratch_of(const AttentionSpec& spec, const Forest& forest,
                         const at::Tensor& q) const {
     const auto last = std::max_element(forest.position.begin(), forest.position.end());
@@ -187,6 +203,7 @@ class NativeSizes : public AtenSizes {
   void softmax_gradient(at::Tensor&, int64_t, const at::Tensor&, const SoftmaxSums&,
                         const at::Tensor&, const at::Tensor&) const override {}
   void take_entries(const at::Tensor&, int64_t, const at::Tensor&, at::Tensor) const override {}
+  void add_to_entries(at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&) const override {}
   HeadTileSize head_tile() const override { return native_backend().head_tile(); }
 
  protected:
