@@ -163,6 +163,7 @@ void RunChecks::adapter() {
     ModelRole& role = shape.policy;
     role.role = "policy";
     role.storage = train::policy_storage(config);
+    role.note_held(config.model.path);
     const bool frozen = config.has_adapter();
     role.trains = !frozen;
     std::string found = "none: all weights train";
