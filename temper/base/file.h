@@ -52,8 +52,8 @@ bool stands_for_directory(const std::string& path);
 // Whether there is a regular file of this path, or one that is made.
 bool is_file(const std::string& path);
 
-// The whole file as bytes, which may be one that is made. Throws DataError naming the path and the cause, also when it is larger
-// than max_bytes.
+// The whole file as bytes, which may be one that is made. Throws DataError naming the path and the
+// cause, also when it is larger than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);
 
 // A file that replaces `path` as a whole or not at all. Bytes go to an unnamed file, or, where the

@@ -30,8 +30,8 @@ HfConfig HfConfig::load(const std::string& path) {
   check<ConfigError>(is_directory || path.ends_with(".json"), path,
                      ": found a file, expected a model directory", no_model_hint(path));
   const std::string file = is_directory ? path + "/config.json" : path;
-  check<ConfigError>(is_file(file), path, ": not a model directory: it has no config.json",
-                     no_model_hint(path));
+  check<ConfigError>(is_file(file) || fs::exists(file, ignored), path,
+                     ": not a model directory: it has no config.json", no_model_hint(path));
   HfConfig config = parse(read_json_file(file, size_t{64} << 20), file);
   if (untied_head(config, fs::path(file).parent_path().string()).empty()) return config;
   Json untied = config.json();
