@@ -114,7 +114,14 @@ std::unique_ptr<train::Critic> critic_of(const PpoConfig& config,
 
 // The directory that the config names.
 std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train::Roles& roles) {
-  ScalarDirectory found = load_scalar_directory(critic_place(config, roles.policy));
+  const ScalarPlace place = critic_place(config, roles.policy);
+  ScalarDirectory found = [&] {
+    try {
+      return load_scalar_directory(place);
+    } catch (const ConfigError& e) {
+      throw ConfigError(str(config.where("ppo.critic"), ": ", e.what()));
+    }
+  }();
   if (found.adapted) {
     models::merge_adapters(*found.model);
     keep_in_float32(*found.model);

@@ -15,7 +15,7 @@ using namespace std::string_view_literals;
 
 bool is_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-bool is_file(const std::string& word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
+bool names_yaml(const std::string& word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
 
 // "max_batch" of "--max-batch", and back.
 std::string key_of(const std::string& flag) {
@@ -154,7 +154,7 @@ Arguments Flags::place(const Arguments& words) {
   }
   Arguments left(words.begin() + static_cast<ptrdiff_t>(next), words.end());
   for (const std::string& word : left)
-    check<ConfigError>(!any && is_file(word), "unexpected `", word, "`",
+    check<ConfigError>(!any && names_yaml(word), "unexpected `", word, "`",
                        any ? "" : "; expected flags, or a .yaml file of them");
   return left;
 }

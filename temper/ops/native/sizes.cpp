@@ -47,6 +47,10 @@ class AtenSizes : public AtenBackend {
     return d;
   }
 
+  void multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
+                const at::Tensor& bias) const override {
+    if (!w.in_integers()) AtenBackend::multiply(x, w, y, bias);
+  }
   at::Tensor gather_rows(const Weight& table, const at::Tensor& ids, double) const override {
     return at::empty({ids.size(0), table.in()}, table.tensor().options().dtype(at::kFloat));
   }
