@@ -63,7 +63,7 @@ std::string integer_speeds() {
 
 std::string text_of(const ProductSpeed& speed) {
   char text[96];
-  std::snprintf(text, sizeof text, "%.1f times as fast by one row, %.1f by %lld", speed.one_row,
+  std::snprintf(text, sizeof text, "%.1f times as fast for one row, %.1f for %lld", speed.one_row,
                 speed.many_rows, static_cast<long long>(kManyRows));
   return text;
 }

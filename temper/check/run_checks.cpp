@@ -203,7 +203,7 @@ void RunChecks::adapter() {
   });
 }
 
-// Where weights have few bits and the native backend multiplies by them.
+// Whether products in integers are used, or would be faster; of quantized weights on the CPU.
 void RunChecks::arithmetic() {
   const models::Storage& storage = shape.policy.storage;
   const std::optional<ops::WeightFormat> format = shape.policy.most_used_integers();
@@ -213,8 +213,8 @@ void RunChecks::arithmetic() {
     const ProductSpeed speed = integer_speed(row.format);
     const Json values{{"integer_one_row", speed.one_row}, {"integer_many_rows", speed.many_rows}};
     if (storage.arithmetic == ops::Arithmetic::kInteger)
-      return Finding::pass(str("products with ", row.title, " weights are in integers, here ",
-                               text_of(speed), " as exact ones"),
+      return Finding::pass(str("products with ", row.title, " weights are in integers: here ",
+                               text_of(speed), " rows"),
                            values);
     if (speed.one_row < 1 && speed.many_rows < 1)
       return Finding::pass(str("products with ", row.title,
@@ -224,7 +224,7 @@ void RunChecks::arithmetic() {
     return Finding::pass(str("products with ", row.title,
                              " weights are exact; model.arithmetic: integer, which "
                              "rounds activations to 8 bits, would be ",
-                             text_of(speed), " here"),
+                             text_of(speed), " rows here"),
                          values);
   });
 }

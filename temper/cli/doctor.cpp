@@ -205,8 +205,8 @@ void print_machine() {
             << " GFLOP/s (float32, 1024 x 1024 x 1024); with bfloat16 "
             << static_cast<int64_t>(bfloat16_gflops(ops::Arithmetic::kFast)) << " (fast), "
             << static_cast<int64_t>(bfloat16_gflops(ops::Arithmetic::kAmx)) << " (amx)\n"
-            << "integer      " << kernels::integer_instructions() << " (model.arithmetic); "
-            << checks::integer_speeds() << " as exact products\n"
+            << "integer      " << kernels::integer_instructions()
+            << " (model.arithmetic), beside exact: " << checks::integer_speeds() << "\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
             << "weight cache " << weight_cache() << "\n"
             << "parquet      "

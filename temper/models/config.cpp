@@ -37,7 +37,7 @@ std::string storage_help() {
     help += temper::str(help.empty() || help.back() != ')' ? "" : ", ", ops::kStorageNames[i]);
     help += covers == ops::kWeightFormats[i + 1].covers ? " or " : temper::str(" (", covers, ")");
   }
-  return temper::str(help, ", ", kFileStorage, " (what the files hold quantized, as they hold it)");
+  return temper::str(help, ", ", kFileStorage, " (quantized weights stay in their files' format)");
 }
 
 std::string four_bit_names() {
@@ -53,19 +53,18 @@ void ModelSection::fields(Fields& f) {
         "directory of a Hugging Face model, a .gguf file, or a model's id in the local cache; "
         "required");
   f.add("tokenizer", tokenizer,
-        "of a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template are "
-        "read in place of the file's");
+        "for a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template "
+        "replace the file's");
   f.add(
       "dtype", dtype,
       "dtype of weights in matrix products, and of frozen weights; sums, activations, master "
       "weights and optimizer state stay float32. Default: float32 on the CPU; elsewhere bfloat16, "
       "with arithmetic fast");
   f.add("arithmetic", arithmetic,
-        "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
-        "rounded to bfloat16 (fast, or amx: summed in the order of Intel's AMX, which is quickest "
-        "on processors that have it); sums are float32; quantized weights are multiplied exactly, "
-        "under amx rounded to bfloat16, too; integer is of quantized weights alone: in the forward "
-        "pass by activations rounded to 8 bits, in integers");
+        "how matrices are multiplied; sums are float32. exact: by activations and gradients in "
+        "float32; fast: bfloat16 weights by those rounded to bfloat16; amx: the same in the order "
+        "of Intel's AMX, for quantized weights, too, fastest on processors that have it; integer: "
+        "quantized weights, in the forward pass, by activations rounded to 8 bits");
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "
@@ -82,9 +81,10 @@ void ModelSection::fields(Fields& f) {
             "file, or nf4 under qlora on a base that is not quantized");
 }
 void AdapterSection::fields(Fields& f) {
-  f.add("method", method,
-        "none: full fine-tuning; lora; qlora: LoRA on a quantized base (nf4; as the files hold it "
-        "where they are quantized)");
+  f.add(
+      "method", method,
+      "none: full fine-tuning; lora; qlora: LoRA on a quantized base (in nf4, or in the format of "
+      "quantized files)");
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());

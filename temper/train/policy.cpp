@@ -160,10 +160,10 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(
       models::uses_arithmetic(storage, path), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
-          ? "integer is of frozen weights of 8 or fewer bits, of which there are none: choose "
+          ? "integer is for frozen quantized weights, and there are none: choose "
             "model.storage: int8 or nf4 with adapter.method: lora or qlora"
-          : "fast and amx are of bfloat16 weights (model.dtype or model.storage), amx of "
-            "quantized ones, too; float32 has exact alone");
+          : "fast and amx are for bfloat16 weights (model.dtype or model.storage), amx also for "
+            "quantized ones; float32 weights need exact");
   return storage;
 }
 

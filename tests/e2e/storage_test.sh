@@ -112,9 +112,9 @@ expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.
 expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=amx
 expect 2 '--arithmetic amx: expected --dtype or --storage bfloat16 with it, or quantized' score --model model --input given.jsonl --output x --arithmetic amx
-expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer
-expect 2 'model.arithmetic: integer is of frozen weights of 8 or fewer bits' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer adapter.method=lora model.storage=bfloat16
-expect 2 '--arithmetic integer: expected weights of 8 or fewer bits, as --storage int8 or nf4' score --model model --input given.jsonl --output x --arithmetic integer --dtype bfloat16
+expect 2 'model.arithmetic: integer is for frozen quantized weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer
+expect 2 'model.arithmetic: integer is for frozen quantized weights' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=integer adapter.method=lora model.storage=bfloat16
+expect 2 '--arithmetic integer: expected quantized weights with it' score --model model --input given.jsonl --output x --arithmetic integer --dtype bfloat16
 expect 2 'model.arithmetic: found bf16, expected exact | fast | amx | integer' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=bf16
 expect 2 '--cache-dtype: found int8, expected float32 | float16 | bfloat16' generate --model model --input given.jsonl --output x --cache-dtype int8
 expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
@@ -174,7 +174,7 @@ score again damaged && cmp damaged plain.9 || fail "a damaged cache was used"
 [ "$(stat -c %i "$file")" != "$(cat before)" ] || fail "the damaged cache was not made anew"
 score again repaired && cmp repaired plain.9 || fail "the cache that was made anew"
 mv again elsewhere && score model moved && [ "$(find cache -name '*.safetensors' | wc -l)" = 1 ] || fail "the cache keeps models that are gone: $(find cache)"
-"$temper" doctor > doctor.log && grep -q '^integer .* (model.arithmetic); int8 [0-9.]* times as fast by one row, .*; nf4 ' doctor.log || fail "doctor on products in integers: $(cat doctor.log)"
+"$temper" doctor > doctor.log && grep -q '^integer .* (model.arithmetic), beside exact: int8 [0-9.]* times as fast for one row, .*; nf4 ' doctor.log || fail "doctor on products in integers: $(cat doctor.log)"
 "$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=unmade adapter.method=qlora > check.log && grep -q 'arithmetic .*NF4 weights are exact; ' check.log || fail "check on products: $(cat check.log)"
 "$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=unmade adapter.method=qlora model.arithmetic=integer > check.log && grep -q 'arithmetic .*NF4 weights are in integers, here ' check.log || fail "check on products in integers: $(cat check.log)"
 TEMPER_CACHE_DIR=$dir/cache "$temper" doctor | grep -q "weight cache .*/cache/weights: " || fail "doctor does not name the cache"

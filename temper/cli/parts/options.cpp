@@ -68,10 +68,11 @@ std::string take_model(const std::string& path, std::string& adapter) {
 }  // namespace
 
 void add_base_model(Flags& f, std::string& model, std::string& adapter) {
-  f.add("--model", model,
-        "directory of a Hugging Face model or of an adapter on one, a .gguf file, or a model's id in "
-        "the local cache",
-        required());
+  f.add(
+      "--model", model,
+      "directory of a Hugging Face model or of an adapter on one, a .gguf file, or a model's id in "
+      "the local cache",
+      required());
   f.then([&] {
     std::string own;
     model = take_model(model, own);
@@ -81,8 +82,8 @@ void add_base_model(Flags& f, std::string& model, std::string& adapter) {
 
 void add_tokenizer(Flags& f, const std::string& model, std::string& tokenizer) {
   f.add("--tokenizer", tokenizer,
-        "of a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template are "
-        "read in place of the file's");
+        "for a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template "
+        "replace the file's");
   f.then([&model, &tokenizer] {
     if (!tokenizer.empty()) models::use_tokenizer(model, tokenizer, "--tokenizer");
   });
@@ -144,10 +145,10 @@ void ModelFlags::add_to(Flags& f, bool rows_name_adapters) {
         "for others",
         one_of({"float32", "bfloat16"}));
   f.add("--arithmetic", arithmetic,
-        "matrix products with bfloat16 weights: exact, or fast, which also rounds activations to "
-        "bfloat16, or amx, which does so in the order of Intel's AMX and for quantized weights, "
-        "too; or integer, of quantized weights alone, by activations rounded to 8 bits, in integers; "
-        "default: exact on the CPU, fast elsewhere",
+        "how matrices are multiplied: exact: by activations in float32; fast: bfloat16 weights by "
+        "activations rounded to bfloat16; amx: the same in the order of Intel's AMX, for quantized "
+        "weights, too; integer: quantized weights by activations rounded to 8 bits; default: exact "
+        "on the CPU, fast elsewhere",
         one_of({ops::kArithmeticNames.begin(), ops::kArithmeticNames.end()}));
   f.add("--storage", storage,
         "storage format of weights: " + models::storage_help() +
@@ -192,7 +193,7 @@ models::Storage ModelFlags::kept() const {
   kept.arithmetic = ops::arithmetic_named(product).value_or(ops::Arithmetic::kExact);
   check<ConfigError>(models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
                      kept.arithmetic == ops::Arithmetic::kInteger
-                         ? "weights of 8 or fewer bits, as --storage int8 or nf4 makes them"
+                         ? "quantized weights with it, as --storage int8 or nf4 makes them"
                          : "--dtype or --storage bfloat16 with it",
                      kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
   if (as_model) kept.cache_dtype = ops::CacheDtype::kBFloat16;
