@@ -36,24 +36,23 @@ class FileDescriptor {
 constexpr size_t kLongestSafeName = 128;
 bool is_safe_name(std::string_view name);
 
-// A file that stands for a directory of small files, which are made of what it says, as a GGUF file
-// does for a model's directory: `m.gguf/config.json` is then a path that is_file() and read_file()
-// take.
+// A file that is read as a directory of small files, which are made from its contents: is_file()
+// and read_file() take `m.gguf/config.json` for a GGUF file m.gguf.
 struct MadeFiles {
-  bool (*stands)(const std::string& path) = nullptr;  // whether there is such a file at `path`
-  // Whether there is a file `name` in it; what it holds, where it has one.
+  bool (*stands)(const std::string& path) = nullptr;  // whether `path` is such a file
+  // Whether it has a file `name`; the contents of that.
   bool (*has)(const std::string& path, const std::string& name) = nullptr;
   std::string (*make)(const std::string& path, const std::string& name) = nullptr;
 };
-// Before any thread is started.
+// Call before any thread is started.
 void set_made_files(const MadeFiles& made);
-// Whether `path` is a file that stands for a directory.
+// Whether `path` is a file that is read as a directory.
 bool stands_for_directory(const std::string& path);
 // Whether there is a regular file of this path, or one that is made.
 bool is_file(const std::string& path);
 
-// The whole file as bytes, which may be one that is made. Throws DataError naming the path and the
-// cause, also when it is larger than max_bytes.
+// The whole file as bytes; also one that is made. Throws DataError naming the path and the cause,
+// also when it is larger than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);
 
 // A file that replaces `path` as a whole or not at all. Bytes go to an unnamed file, or, where the

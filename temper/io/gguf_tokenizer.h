@@ -29,8 +29,8 @@ struct GgufTokenizer {
 // Byte-level BPE with one of the pre-tokenizers that llama.cpp knows ("gpt2"), or BPE over
 // characters with byte fallback as SentencePiece has it ("llama", scores from the merges' ranks, or
 // "gemma4", the merges);
-// "none" for a directory without a tokenizer, with the ids of special tokens alone. What llama.cpp has no form for (another
-// pre-tokenizer, normalizer or model) is a DataError that names it.
+// "none" for a directory without a tokenizer, with the ids of special tokens alone. What llama.cpp
+// has no form for (another pre-tokenizer, normalizer or model) is a DataError that names it.
 // `adapter`: a directory whose own chat template is written, where it has one; empty: none.
 GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary,
                              const std::string& adapter = "");

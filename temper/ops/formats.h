@@ -297,8 +297,8 @@ constexpr double bytes_of(WeightFormat format, int64_t width) {
 // too, in the backward pass as well, which is what processors have instructions for; elsewhere the
 // same numbers are computed in float32. Sums are float32 in one order: kFast's is kExact's, kAmx's
 // is that of Intel AMX (kernels::Rounding::kBlocks). kAmx also rounds what quantized matrices hold.
-// kInteger is of quantized matrices alone: x Wᵀ is computed of activations rounded to 8 bits, in
-// integers (native/kernels/integer/integer_gemm.h); all other products are kExact's.
+// kInteger is for quantized matrices: x Wᵀ is computed in integers, with activations rounded to 8
+// bits (native/kernels/integer/integer_gemm.h); all other products are kExact's.
 enum class Arithmetic { kExact, kFast, kAmx, kInteger };
 // In model.arithmetic and --arithmetic, in the order of Arithmetic.
 inline constexpr std::array kArithmeticNames{"exact", "fast", "amx", "integer"};

@@ -1,5 +1,5 @@
-// What a pass takes without running it: on LibTorch's device `meta` tensors have sizes and no
-// memory, and layers that run on them show what they allocate.
+// The memory that a pass takes, without computing it: on LibTorch's device `meta` tensors have
+// sizes but no memory, and layers that run on them show what they allocate.
 #pragma once
 
 #include <memory>

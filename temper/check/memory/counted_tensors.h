@@ -1,5 +1,4 @@
-// The memory of tensors on the device `meta`: when it is asked for and given back, and of what is
-// there at once the most.
+// The memory that tensors on the device `meta` would take: allocations, releases and their peak.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@ namespace temper::checks {
 // The bytes that jemalloc allocates for a request, by its size classes: four to each doubling.
 int64_t allocated_bytes(int64_t asked);
 
-// Bytes that tensors ask for, and that the allocator gives them.
+// Bytes that tensors ask for, and bytes that the allocator gives them.
 struct TensorBytes {
   int64_t asked = 0, given = 0;
   void add(int64_t bytes) {
@@ -25,13 +24,13 @@ struct PassPeak {
   TensorBytes activations;  // made by the forward pass
   TensorBytes scratch;      // made by the backward pass, which frees it
   TensorBytes logits;       // of the head and its gradient
-  TensorBytes gradients;    // of what trains; they stay
+  TensorBytes gradients;    // of trained weights; kept until the optimizer's step
   int64_t given() const {
     return activations.given + scratch.given + logits.given + gradients.given;
   }
 };
 
-// Counts this thread's tensors on `meta` while it lives; they are gone before it is.
+// Counts this thread's tensors on `meta` while it lives; it outlives them.
 class CountedTensors {
  public:
   CountedTensors();
@@ -41,9 +40,9 @@ class CountedTensors {
 
   enum class Stage { kForward, kHead, kBackward };
   void enter(Stage stage) { stage_ = stage; }
-  // The peak so far. What is left of the head's and the backward pass's tensors are gradients, of
-  // which `gradient_share` counts; of the others, so much as one of their numbers has
-  // `number_bytes` in place of 4.
+  // The peak so far. Tensors of the head and the backward pass that were never freed are gradients,
+  // which count times `gradient_share`; all others as if each number had `number_bytes` instead
+  // of 4.
   PassPeak peak(double gradient_share, int64_t number_bytes) const;
 
   // For the allocator.

@@ -25,12 +25,12 @@ bool family_reads(const std::string& model_type, const Registry<CheckpointFormat
   return own && format.name == own;
 }
 
-// Codes that no format has taken: config.json does not say whose they are.
+// Codes that no format has read: config.json does not name their method.
 void check_names(const TensorMap& tensors, const std::string& where) {
   for (const auto& [name, view] : tensors)
     check<ConfigError>(!name.ends_with(".qweight"), where, ": `", name,
-                       "` holds codes of GPTQ or AWQ, and config.json has no `quantization_config` "
-                       "that says whose and in how many bits (quantize_config.json or "
+                       "` holds codes of GPTQ or AWQ, but config.json has no `quantization_config` "
+                       "with the method and its bits (quantize_config.json or "
                        "quant_config.json beside it may hold it)");
 }
 

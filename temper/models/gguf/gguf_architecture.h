@@ -56,8 +56,8 @@ struct GgufArchitecture {
   // Adds what is the family's own, or refuses it.
   void (*add)(const HfConfig& source, const DecoderConfig& config, GgufForm& form) = nullptr;
 
-  // Of reading: of families with the same `name`, that one is the file's of which it has the key
-  // `given` (above 0), else that without one; false: it never is.
+  // For reading: where families share a `name`, a file belongs to the one whose key `given` it has
+  // (above 0), else to the one without `given`; reads is false: to no file.
   const char* given = nullptr;
   bool reads = true;
   // Adds to the config.json that is made of a file what is the family's own.

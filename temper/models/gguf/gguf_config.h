@@ -1,5 +1,4 @@
-// The configuration of a GGUF file's model as the config.json that Hugging Face's has: the inverse
-// of gguf_form.h, by which it is checked.
+// config.json made from the keys of a GGUF file: the inverse of gguf_form.h, which checks it.
 #pragma once
 
 #include "temper/base/json.h"
@@ -7,21 +6,22 @@
 
 namespace temper::models {
 
-// config.json. Every key of the architecture is read or known to change no number. Throws
-// ConfigError that names the key, or the architecture.
+// Throws ConfigError that names the architecture, or a key that is neither read nor known to change
+// no result.
 Json gguf_config(const GgufFile& file, const std::string& where);
 
-// Parts of it, and what families' GgufArchitecture::read share. llama3: rope_freqs are the factors
-// of Llama 3's scaling.
+// Parts of it, and functions that families' GgufArchitecture::read share. llama3: rope_freqs are
+// the factors of Llama 3's scaling.
 void read_gguf_rope(const GgufSource& source, bool llama3, Json& config);
-// The numbers of experts and of those of a token, and their width (mostly as wide as an MLP).
+// The number of experts, the number that a token uses, and their width (default: that of an MLP).
 void read_gguf_experts(const GgufSource& source, const char* count_key, const char* width_key,
                        Json& config);
-// The keys of a router with sigmoids.
+// The keys of a router with sigmoids (DeepSeek-V3).
 void read_gguf_sigmoids(const GgufSource& source, Json& config);
-// layer_types, of `windowed` by layer.
+// layer_types; `windowed`: which layers have a window.
 Json gguf_layer_types(const std::vector<bool>& windowed);
-// Which layers have a window: those of sliding_window_pattern, else all but each `period`-th.
+// Which layers have a window: those of sliding_window_pattern; without it all but every
+// `period`-th.
 std::vector<bool> gguf_windows(const GgufSource& source, int64_t layers, int64_t period);
 
 }  // namespace temper::models

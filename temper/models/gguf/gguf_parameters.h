@@ -8,11 +8,11 @@
 
 namespace temper::models {
 
-// By the model's own names: the tensors of which gguf_pieces says how they are made of parameters,
-// turned back. Rows that the file has in another order, or in several tensors, are put together
-// when they are read; matrices in block formats are CodedMatrix where all of their rows are in one
-// format. Tensors that no parameter is made of keep their names, so that an error names them.
-// Throws DataError for a tensor of another shape.
+// The model's parameters by their own names, made from the file's tensors (the inverse of
+// gguf_pieces). Rows that the file has in another order, or in several tensors, are put together
+// when they are read; matrices whose rows are all in one block format are CodedMatrix. Tensors that
+// belong to no parameter keep their names, so that an error names them. Throws DataError for a
+// tensor of another shape.
 TensorMap gguf_parameters(const GgufFile& file, const HfConfig& config, const std::string& where);
 
 }  // namespace temper::models

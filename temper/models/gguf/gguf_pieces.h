@@ -1,4 +1,4 @@
-// How the tensors of a GGUF file are made of a model's parameters, and these of them.
+// How the tensors of a GGUF file are made from a model's parameters, and the reverse.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace temper::models {
 
-// A tensor of the file, or an entry of its first dimension, that is made of one parameter. One
-// parameter may be made into several pieces, which have each of its elements once.
+// A tensor of the file, or an entry of its first dimension, that is made from one parameter. A
+// parameter may become several pieces; each of its elements is in one of them.
 struct GgufPiece {
   std::string tensor;
   int64_t expert = -1;  // the entry; below 0: the piece is the whole tensor

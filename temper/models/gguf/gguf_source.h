@@ -26,7 +26,7 @@ class GgufSource {
   // A whole number from 0 on. The second form: the key must be there.
   int64_t number(std::string_view key, int64_t fallback) const;
   int64_t number(std::string_view key) const;
-  // The double whose decimals are the fewest that give the file's float32: mostly what was rounded.
+  // The double with the fewest decimals that rounds to the file's float32: mostly the original.
   double real(std::string_view key, double fallback) const;
   bool flag(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, const std::string& fallback) const;

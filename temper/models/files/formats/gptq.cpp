@@ -5,7 +5,7 @@
 //   qzeros  [groups, out bits / 32]  int32: zero points of a group's outputs
 //   g_idx   [in]                     int32: the group of each input; absent: in / groups each
 // stand for the float32 values (code - zero) * scale. In the checkpoint_format `gptq` words of
-// qzeros are the zero points less one in every field; in `gptq_v2` they are the zero points.
+// qzeros hold zero points minus one in every field; in `gptq_v2` the zero points themselves.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -77,8 +77,8 @@ int64_t gptq_inputs(const MatrixParts& parts, const GptqConfig& config, int64_t 
     return shape[0];
   }
   check<ConfigError>(config.alike, parts.place(".g_idx"),
-                     " is missing; `dynamic` of quantization_config gives modules bits and groups "
-                     "of their own, which are told by it");
+                     " is missing; with `dynamic` in quantization_config it is needed to find each "
+                     "module's bits and groups");
   check<DataError>(words * 32 % config.bits == 0, parts.place(".qweight"), " has ", words,
                    " rows, which are no whole number of codes of ", config.bits, " bits");
   return words * 32 / config.bits;
