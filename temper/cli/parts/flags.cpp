@@ -15,7 +15,9 @@ using namespace std::string_view_literals;
 
 bool is_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-bool names_yaml(const std::string& word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
+bool names_yaml(const std::string& word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml");
+}
 
 // "max_batch" of "--max-batch", and back.
 std::string key_of(const std::string& flag) {

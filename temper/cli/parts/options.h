@@ -23,7 +23,8 @@ std::vector<std::string> split_command(const std::string& line);
 
 // --model: a directory, a GGUF file, or the id of a model in the local Hugging Face cache, whose
 // snapshot it becomes. An adapter's directory stands for its base model with the adapter on it:
-// `adapter` is then set, unless --adapter names one. Throws ConfigError where that base is not here.
+// `adapter` is then set, unless --adapter names one. Throws ConfigError where that base is not
+// here.
 void add_base_model(Flags& f, std::string& model, std::string& adapter);
 // --tokenizer of that model: models::use_tokenizer.
 void add_tokenizer(Flags& f, const std::string& model, std::string& tokenizer);

@@ -40,7 +40,8 @@ at::Tensor gated_gradient(const GatedUnit& unit, const at::Tensor& x, const at::
   auto [dgate, dup] = backend_of(x).gated_backward(unit.activation, read.gate, read.up, dh);
   if (unit.limit > 0) {
     dgate.mul_(unit.alpha).masked_fill_(of.gate.gt(unit.limit), 0);
-    dup.mul_(1 / unit.alpha).masked_fill_(of.up.abs().gt(unit.limit), 0);
+    dup.mul_(1 / unit.alpha)
+        .masked_fill_(of.up.gt(unit.limit).bitwise_or_(of.up.lt(-unit.limit)), 0);
   }
   return unit.interleaved ? at::stack({dgate, dup}, 2).view_as(x) : at::cat({dgate, dup}, 1);
 }
