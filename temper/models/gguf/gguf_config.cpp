@@ -106,7 +106,10 @@ class ConfigOfFile {
   void set_sizes() {
     if (found_.family->causal_lm) config_["architectures"] = {found_.family->causal_lm};
     config_["model_type"] = found_.model_type;
-    config_["vocab_size"] = source_.shape_of("token_embd.weight")[0];
+    const std::vector<int64_t>& embeddings = source_.shape_of("token_embd.weight");
+    check<ConfigError>(embeddings.size() == 2, source_.where(), ": tensor `token_embd.weight`: is ",
+                       shape_text(embeddings), ", expected two dimensions");
+    config_["vocab_size"] = embeddings[0];
     config_["hidden_size"] = source_.number("embedding_length");
     const std::vector<double> widths = source_.by_layer("feed_forward_length", 1);
     if (!widths.empty()) config_["intermediate_size"] = static_cast<int64_t>(widths[0]);

@@ -126,7 +126,9 @@ at::Tensor GgufStored::values() const {
 
 TensorView gguf_rows(std::vector<GgufStored> parts, GgufRowMap rows, std::vector<int64_t> shape,
                      const std::string& place) {
-  MatrixRows m{std::move(parts), std::move(rows), shape[0], 0};
+  MatrixRows m{std::move(parts), std::move(rows), 0, 0};
+  // Of a tensor of another number of dimensions than two, all of its rows.
+  m.count = m.rows.empty() ? m.parts[0].count : static_cast<int64_t>(m.rows.size());
   m.width = m.parts[0].width;
   if (m.parts[0].block && shape.size() == 2) {
     const gguf::Block type = m.parts[0].block->type;

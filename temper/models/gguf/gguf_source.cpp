@@ -153,6 +153,10 @@ const std::vector<int64_t>& GgufSource::shape_of(const std::string& name) const 
 }
 
 std::vector<float> GgufSource::values_of(const std::string& name) const {
+  const auto blocks = file_.blocks.find(name);
+  check<ConfigError>(blocks == file_.blocks.end(), where_, ": tensor `", name, "`: found ",
+                     blocks == file_.blocks.end() ? "" : blocks->second.type.name,
+                     ", expected F32 of one dimension");
   const auto found = file_.tensors.find(name);
   if (found == file_.tensors.end()) return {};
   const TensorView& view = found->second;
