@@ -50,13 +50,18 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
            .cache_dtype = config.cache_dtype(),
            .tensor = policy.tensor,
            .by_expert = policy.by_expert,
-           .file = !policy.tensor || policy.by_expert}};
+           .file = !policy.tensor || policy.tensor->size() == 1 || policy.by_expert}};
 }
 
 FrozenSource start_source(const Policy& policy, const RunConfig& config) {
   using Kind = FrozenSource::Kind;
   if (policy.lora) return {config.adapter.path ? Kind::kAdapter : Kind::kBase};
-  return model_source(config.model.path, config, policy);
+  FrozenSource source = model_source(config.model.path, config, policy);
+  // Weights that train are what quantized ones stand for, rounded as model.storage says.
+  source.storage.file = false;
+  if (config.model.storage == models::StorageName::kBFloat16)
+    source.storage.weights = ops::WeightFormat::kBFloat16;
+  return source;
 }
 
 std::unique_ptr<Frozen> FrozenSource::load(Policy& policy) const {
