@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/io/gguf.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/family.h"
 #include "temper/models/files/directory.h"
@@ -18,10 +19,13 @@ models::Storage teacher_storage(const DistillSection& section, const std::string
   using Dtype = DistillSection::TeacherDtype;
   if (section.teacher_dtype == Dtype::kBfloat16) return {ops::WeightFormat::kBFloat16};
   if (section.teacher_dtype == Dtype::kFloat32) return {ops::WeightFormat::kFloat32};
-  const TensorMap tensors = read_weights(directory);
-  const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
-  });
+  const GgufFile gguf = is_gguf_file(directory) ? read_gguf_model(directory) : GgufFile();
+  const TensorMap tensors = is_gguf_file(directory) ? gguf.tensors : read_weights(directory);
+  // Values of a GGUF file's blocks that no matrix can keep are float32.
+  const bool bfloat16 =
+      gguf.blocks.empty() && std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+        return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
+      });
   return {.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
           .file = true};
 }
@@ -53,8 +57,7 @@ train::FrozenSource teacher_source(const DistillConfig& config, const train::Pol
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
   if (!config.crosses()) check_vocabulary(config, policy, directory);
-  return {train::FrozenSource::Kind::kModel, directory,
-          teacher_storage(config.distill, directory)};
+  return {train::FrozenSource::Kind::kModel, directory, teacher_storage(config.distill, directory)};
 }
 
 }  // namespace temper::distill

@@ -158,7 +158,9 @@ void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string
     if (!problem.empty()) wrong.push_back(name + " is " + problem);
   });
   for (const auto& [name, view] : weights)
-    if (!ignorable(name, view)) left_over.push_back(name);
+    // A scalar model has no use for the head of a language model, however it is kept.
+    if (!ignorable(name, view) && (optional.empty() || name != "lm_head.weight"))
+      left_over.push_back(name);
   check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
                      left_over.empty() ? "" : "; not recognized: ", listed(left_over));
   check<ConfigError>(wrong.empty(), from.directory, ": wrong shapes: ", listed(wrong),
