@@ -187,13 +187,10 @@ constexpr const char *kTensorKeys = "tensor parallelism (mesh.tensor, roles.tens
 
 void check_not_quantized(const std::string& directory, const TensorMap& tensors,
                          const Storage& storage, const std::string& key) {
-  const auto held = held_formats(tensors);
   const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
-                         (storage.file && !held.empty()) ||
-                         std::any_of(held.begin(), held.end(), &ops::rounds_weights);
-  check<ConfigError>(
-      !quantized, key, ": quantized weights (", directory,
-      ") cannot be divided over ranks; expected 1, or model.storage: float32 or bfloat16");
+                         (storage.file && !held_formats(tensors).empty());
+  check<ConfigError>(!quantized, key, ": quantized weights (", directory,
+                     ") cannot be divided over ranks; expected 1, or model.storage: float32 or bfloat16");
 }
 
 // So many ranks that compute the same rows, of which none exists yet.
