@@ -8,13 +8,12 @@
 namespace temper::models {
 
 void share_value(const nn::Parameter& from, nn::Parameter& to) {
-  to.set_format(from.format());
   to.set_arithmetic(from.arithmetic());
   to.set_device(from.device());
-  if (ops::is_quantized(from.format()))
-    to.set_codes(from.stored().quantized);
-  else
-    to.set_value(from.value().detach());
+  // Codes have their format: to set it first would convert the value that goes.
+  if (ops::is_quantized(from.format())) return to.set_codes(from.stored().quantized);
+  to.set_format(from.format());
+  to.set_value(from.value().detach());
 }
 
 std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
