@@ -244,6 +244,15 @@ TEST_CASE("tensors that do not fit are named") {
   contains(without("token_embd.weight"), "tensor `token_embd.weight` is missing");
   changed.file.tensors["blk.0.odd.weight"] = changed.file.tensors.at("blk.0.ffn_up.weight");
   contains(changed.problem(), "blk.0.odd.weight");
+  changed.file.tensors.erase("blk.0.odd.weight");
+  // Of a block that the configuration does not count.
+  changed.file.tensors["blk.7.ffn_up.weight"] = changed.file.tensors.at("blk.0.ffn_up.weight");
+  contains(changed.problem(), "blk.7.ffn_up.weight");
+  changed.file.tensors.erase("blk.7.ffn_up.weight");
+  TensorView& embeddings = changed.file.tensors.at("token_embd.weight");
+  embeddings.shape.clear();
+  embeddings.num_bytes = 4;
+  contains(changed.problem(), "tensor `token_embd.weight`: is [], expected two dimensions");
 }
 
 TEST_CASE("a directory that holds a GGUF file alone is told to name it") {

@@ -5,6 +5,7 @@
 #include "temper/base/file.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "tests/golden.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -83,6 +84,22 @@ TEST_CASE("a model computes with the weights that were loaded last") {
     reloader.load(base);
     CHECK(scores(*model) == expected(base, ""));
   }
+}
+
+TEST_CASE("weights in their files' format come back after floats") {
+  const Folder folder;
+  const std::string base = golden_path("models/gptq"), floats = folder / "floats";
+  models::save_weights(*models::load_model(base), floats, at::kFloat);
+  models::write_model_files({base, ""}, floats, at::kFloat);
+  models::Storage storage;
+  storage.file = true;
+  const auto model = models::load_model(base, storage);
+  const std::vector<float> before = scores(*model);
+  models::Reloader reloader(*model, base, storage);
+  reloader.load(floats);
+  CHECK(scores(*model) == scores(*models::load_model(floats)));
+  reloader.load(base);
+  CHECK(scores(*model) == before);
 }
 
 TEST_CASE("weights that do not fit change nothing") {

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "temper/base/error.h"
+#include "temper/dist/group.h"
 #include "temper/train/policy.h"
+#include "temper/train/roles.h"
 #include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 
@@ -67,4 +69,17 @@ TEST_CASE("full fine-tuning of a quantized base says in which numbers") {
   CHECK(!storage_of_run(kFloats, {}).file);
   CHECK(refusal(kFloats, {"model.storage=bfloat16"}).find("weights that train") !=
         std::string::npos);
+}
+
+TEST_CASE("a model beside the policy stays in its files' format; one that starts it is as it") {
+  const std::vector<std::string> given{"output_dir=run", "data.train=rows.jsonl",
+                                       "model.storage=bfloat16",
+                                       "model.path=" + golden_path("models/" + kBase)};
+  train::SftConfig config;
+  read_run_config(config, given, "sft");
+  train::Policy policy;
+  policy.tensor = dist::alone();
+  CHECK(train::model_source(config.model.path, config, policy).storage.file);
+  const models::Storage start = train::start_source(policy, config).storage;
+  CHECK((!start.file && start.weights == WeightFormat::kBFloat16));
 }

@@ -9,6 +9,7 @@
 #include "temper/models/files/tensors.h"
 #include "temper/models/gguf/gguf_pieces.h"
 #include "temper/models/gguf/gguf_rows.h"
+#include "temper/models/gguf/gguf_source.h"
 #include "temper/models/model.h"
 
 namespace temper::models {
@@ -54,10 +55,12 @@ class ParametersOfFile {
       if (name.starts_with(kLayers))
         layers = std::max<int64_t>(layers, std::stol(name.substr(kLayers.size())) + 1);
     });
+    const int64_t blocks = GgufSource(file_, where_).number("block_count");
     const bool tied = form_.repeats_embedding;
     const auto is_known = [&](const std::string& name) {
       if (used_.contains(name) || (tied && name == "output.weight")) return true;
-      if (block_number(name) >= layers) return true;  // layers that draft tokens
+      const int64_t block = block_number(name);
+      if (block >= layers && block < blocks) return true;  // layers that draft tokens
       return std::find(std::begin(kTensorsOfConfig), std::end(kTensorsOfConfig), name) !=
              std::end(kTensorsOfConfig);
     };
