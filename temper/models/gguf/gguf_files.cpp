@@ -47,7 +47,10 @@ struct FilesOfGguf {
   std::map<std::string, std::string, std::less<>> made;
 };
 
-std::string text_of(const Json& json) { return json.dump(2) + "\n"; }
+// Bytes of names that are no UTF-8 are replaced.
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 FilesOfGguf read_files(const std::string& path) {
   FilesOfGguf files{.stamp = stamp_of(path)};

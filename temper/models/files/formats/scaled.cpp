@@ -75,12 +75,13 @@ ScaleGrid scale_grid(const MatrixParts& parts, const std::string& suffix, int64_
   const bool one = std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n == 1; });
   if (one && shape.size() <= 2) return {rows, rows, 1, even_groups(width, width)};
   const int64_t down = shape[0], across = shape.size() == 1 ? 1 : shape[1];
-  if (shape.size() <= 2 && down == rows && across >= 1 && width % across == 0)
-    return {rows, 1, across, even_groups(width, width / across)};
   const auto blocks = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
+  // First: blocks of one row may end in a shorter one.
   if (shape.size() == 2 && block.rows > 0 && down == blocks(rows, block.rows) &&
       across == blocks(width, block.columns))
     return {rows, block.rows, across, even_groups(width, block.columns)};
+  if (shape.size() <= 2 && down == rows && across >= 1 && width % across == 0)
+    return {rows, 1, across, even_groups(width, width / across)};
   std::string expected = temper::str("one number, or for a matrix ", shape_text({rows, width}),
                                      " one a row or [", rows, ", groups]");
   if (block.rows > 0)
