@@ -101,7 +101,8 @@ std::string named_model(const std::string& path, const std::string& where, bool 
   const std::string directory = resolve_model_path(path);
   check<ConfigError>(has_file(directory, "config.json") ||
                          (may_be_adapter && has_file(directory, "adapter_config.json")),
-                     where, ": no model at ", directory, "; expected a directory with config.json",
+                     where, ": no model at ", directory,
+                     "; expected a directory with config.json or a .gguf file",
                      no_model_hint(directory));
   return directory;
 }
