@@ -18,7 +18,10 @@
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
+#include "temper/io/gguf.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/files/checkpoint_tensors.h"
+#include "temper/models/files/expert_tensors.h"
 #include "temper/models/files/tensors.h"
 #include "temper/text/unicode.h"
 
@@ -88,7 +91,7 @@ void add_differences(const Json& a, const Json& b, const std::string& path,
 
 const char* config_name(const std::string& directory) {
   for (const char* name : {"config.json", "adapter_config.json"})
-    if (fs::exists(directory + "/" + name)) return name;
+    if (is_file(directory + "/" + name)) return name;
   return nullptr;
 }
 
@@ -128,14 +131,14 @@ double most_apart(const TensorView& a, const TensorView& b) {
 
 ComparedTensors compare_tensors(const TensorMap& a, const TensorMap& b) {
   ComparedTensors out;
-  for (const auto& [name, x] : a) {
+  for (const auto& [name, kept] : a) {
     const auto found = b.find(name);
     if (found == b.end()) {
       out.only_a.push_back(name);
       continue;
     }
     ++out.compared;
-    const TensorView& y = found->second;
+    const TensorView x = models::made_view(kept), y = models::made_view(found->second);
     if (x.shape != y.shape) {
       out.differ.push_back({name, shape_text(x.shape) + " and " + shape_text(y.shape),
                             std::numeric_limits<double>::quiet_NaN()});
@@ -152,8 +155,10 @@ ComparedTensors compare_tensors(const TensorMap& a, const TensorMap& b) {
   return out;
 }
 
-// The weights of a model's or adapter's directory. Throws DataError.
-TensorMap tensors_of(const std::string& directory) {
+// The weights of a model's or adapter's directory, or, as_model, as a model has them. Throws
+// ConfigError, DataError.
+TensorMap tensors_of(const std::string& directory, bool as_model) {
+  if (as_model) return models::open_checkpoint(directory).tensors;
   const std::string adapter = directory + "/adapter_model.safetensors";
   return fs::exists(adapter) ? read_safetensors(adapter) : read_weights(directory);
 }
@@ -168,7 +173,7 @@ class Diff : public Command {
         "examples:\n"
         "  temper diff runs/a runs/b\n"
         "  temper diff runs/a/final MODEL --json");
-    f.add("A", a_, "directory of a run, or of a model or adapter", required());
+    f.add("A", a_, "directory of a run, or of a model or adapter, or a .gguf file", required());
     f.add("B", b_, "another one of the same kind", required());
     f.add("--json", json_, "write one JSON object");
   }
@@ -231,7 +236,7 @@ class Diff : public Command {
     add_tensors(a, b);
     std::vector<std::string> files;
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-      const bool in_a = fs::exists(a + "/" + name), in_b = fs::exists(b + "/" + name);
+      const bool in_a = is_file(a + "/" + name), in_b = is_file(b + "/" + name);
       if (in_a != in_b)
         files.push_back(str(name, ": only ", in_a ? a : b, " has it"));
       else if (in_a && read_file(a + "/" + name) != read_file(b + "/" + name))
@@ -241,7 +246,9 @@ class Diff : public Command {
   }
 
   void add_tensors(const std::string& a, const std::string& b) {
-    const ComparedTensors tensors = compare_tensors(tensors_of(a), tensors_of(b));
+    const bool as_model = is_gguf_file(a) || is_gguf_file(b);
+    const ComparedTensors tensors =
+        compare_tensors(tensors_of(a, as_model), tensors_of(b, as_model));
     if (!tensors.equal()) equal_ = false;
     Json differ = Json::array();
     for (const TensorDifference& d : tensors.differ) {
