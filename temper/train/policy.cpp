@@ -98,10 +98,13 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
 
 namespace {
 
-// The formats in which the base's files hold quantized weights.
-std::set<ops::WeightFormat> held_by_base(const std::string& path, const models::HfConfig& hf) {
-  const bool any = hf.has("quantization_config") || std::filesystem::is_regular_file(path);
-  return any ? models::held_formats(path) : std::set<ops::WeightFormat>();
+// The formats in which the base's files hold quantized weights, whatever its config.json says.
+std::set<ops::WeightFormat> held_by_base(const std::string& path) {
+  try {
+    return models::held_formats(path);
+  } catch (const Error&) {
+    return {};  // what reads the weights says what is wrong with them
+  }
 }
 
 // What model.storage asks of a frozen base, or adapter.method: qlora where it says nothing.
@@ -139,7 +142,7 @@ models::Storage policy_storage(const RunConfig& config) {
   const std::string& path = config.model.path;
   const models::HfConfig hf = models::HfConfig::load(path);
   models::check_quantization(hf.json(), path + "/config.json");
-  const std::set<ops::WeightFormat> held = held_by_base(path, hf);
+  const std::set<ops::WeightFormat> held = held_by_base(path);
   const bool quantized = hf.has("quantization_config") || !held.empty();
   const std::optional<models::StorageName> asked = config.model.storage;
   config.require(frozen || !quantized || asked, "model.path",

@@ -54,8 +54,8 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
 
 bool keeps_codes(const nn::Parameter& parameter, const TensorView& view, const Storage& storage) {
   const CodedMatrix* matrix = coded_matrix(view);
-  if (!matrix || parameter.is_elsewhere()) return false;
-  if (storage.file) return parameter.takes_codes();
+  if (!matrix || parameter.is_elsewhere() || !parameter.takes_codes()) return false;
+  if (storage.file) return true;
   const ops::WeightFormat format = matrix->format();
   return format == (ops::row_of(format).of_files ? storage.blocks : parameter.format());
 }

@@ -179,6 +179,8 @@ std::string unread_of_gptq(const Json& quantization) {
   for (const char* kernel : {"is_marlin_format", "use_marlin"})
     if (quantization.value(kernel, Json(false)) == true)
       return "GPTQ with `" + std::string(kernel) + "` (gptq and gptq_v2 are read)";
+  if (const Json rotation = quantization.value("rotation", Json()); !rotation.is_null())
+    return "GPTQ with a rotation of the weights";
   const Json bits = quantization.value("bits", Json(4));
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
     return "GPTQ in bits: " + dump_json(bits) + " (2, 3, 4 and 8 are read)";
