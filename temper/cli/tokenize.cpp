@@ -29,7 +29,9 @@ class Tokenize : public Command {
         "Converts text to ids, ids to text, and conversations to text, ids and labels. Needs no "
         "weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
-    f.add("--model", model_, "directory with a tokenizer, a .gguf file, or a model's id in the local cache", required());
+    f.add("--model", model_,
+          "directory with a tokenizer, a .gguf file, or a model's id in the local cache",
+          required());
     f.then([this] { model_ = models::resolve_model_path(model_); });
     add_tokenizer(f, model_, tokenizer_);
     input_.add_to(

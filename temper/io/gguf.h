@@ -38,8 +38,8 @@ struct GgufBlocks {
 };
 
 struct GgufFile {
-  GgufKeys keys;      // in the order of the file
-  TensorMap tensors;  // shapes outermost dimension first, as everywhere else
+  GgufKeys keys;                             // in the order of the file
+  TensorMap tensors;                         // shapes outermost dimension first, as everywhere else
   std::map<std::string, GgufBlocks> blocks;  // tensors in block formats
   const GgufValue* find(std::string_view key) const;  // null: absent
   // The value of a key, or null where it is absent or of another type. List: of an array's items.

@@ -48,18 +48,18 @@ struct BlockType {
   size_t bytes;
 };
 constexpr BlockType kBlockTypes[] = {
-    {Block::kQ4_0, "Q4_0", 32, 18},   {Block::kQ4_1, "Q4_1", 32, 20},
-    {Block::kQ5_0, "Q5_0", 32, 22},   {Block::kQ5_1, "Q5_1", 32, 24},
-    {Block::kQ8_0, "Q8_0", 32, 34},   {Block::kQ2K, "Q2_K", 256, 84},
-    {Block::kQ3K, "Q3_K", 256, 110},  {Block::kQ4K, "Q4_K", 256, 144},
-    {Block::kQ5K, "Q5_K", 256, 176},  {Block::kQ6K, "Q6_K", 256, 210},
+    {Block::kQ4_0, "Q4_0", 32, 18},    {Block::kQ4_1, "Q4_1", 32, 20},
+    {Block::kQ5_0, "Q5_0", 32, 22},    {Block::kQ5_1, "Q5_1", 32, 24},
+    {Block::kQ8_0, "Q8_0", 32, 34},    {Block::kQ2K, "Q2_K", 256, 84},
+    {Block::kQ3K, "Q3_K", 256, 110},   {Block::kQ4K, "Q4_K", 256, 144},
+    {Block::kQ5K, "Q5_K", 256, 176},   {Block::kQ6K, "Q6_K", 256, 210},
     {Block::kIq4Nl, "IQ4_NL", 32, 18}, {Block::kMxfp4, "MXFP4", 32, 17}};
 
 // Others, for errors.
 constexpr std::pair<uint32_t, const char*> kUnreadTypes[] = {
-    {9, "Q8_1"},     {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
-    {19, "IQ1_S"},   {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"}, {40, "NVFP4"}};
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+    {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {29, "IQ1_M"},
+    {34, "TQ1_0"}, {35, "TQ2_0"}, {40, "NVFP4"}};
 
 constexpr uint64_t padding(uint64_t size, uint64_t alignment) {
   return (alignment - size % alignment) % alignment;

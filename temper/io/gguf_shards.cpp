@@ -90,11 +90,11 @@ GgufFile read_gguf_model(const std::string& path, MappedFiles* files) {
   const std::vector<std::string> paths = shards_of(all, path);
   for (size_t i = 1; i < paths.size(); ++i) {
     GgufFile next = read_shard(paths[i], files);
-    check<DataError>(shard_number(next, "split.no", paths[i]) == static_cast<int64_t>(i) &&
-                         shard_number(next, "split.count", paths[i]) ==
-                             static_cast<int64_t>(paths.size()),
-                     paths[i], ": `split.no` and `split.count`: expected ", i, " and ",
-                     paths.size(), ", as its name says");
+    check<DataError>(
+        shard_number(next, "split.no", paths[i]) == static_cast<int64_t>(i) &&
+            shard_number(next, "split.count", paths[i]) == static_cast<int64_t>(paths.size()),
+        paths[i], ": `split.no` and `split.count`: expected ", i, " and ", paths.size(),
+        ", as its name says");
     const auto take = [&](auto& from, auto& to) {
       for (auto& [name, tensor] : from) {
         check<DataError>(!all.tensors.contains(name) && !all.blocks.contains(name), paths[i],
@@ -107,9 +107,8 @@ GgufFile read_gguf_model(const std::string& path, MappedFiles* files) {
   }
   const auto found = static_cast<int64_t>(all.tensors.size() + all.blocks.size());
   const auto expected = shard_number(all, "split.tensors.count", path);
-  check<DataError>(paths.size() == 1 || !expected || *expected == found, path,
-                   ": its parts hold ", found, " tensors; `split.tensors.count` says ",
-                   expected.value_or(0));
+  check<DataError>(paths.size() == 1 || !expected || *expected == found, path, ": its parts hold ",
+                   found, " tensors; `split.tensors.count` says ", expected.value_or(0));
   return all;
 }
 

@@ -61,10 +61,14 @@ class TokenizerText {
     rest["pre_tokenizer"] = bytes ? std::move(pre.json) : Json();
     rest["post_processor"] = around(model_ == "llama" || pre.adds_bos);
     rest["decoder"] = bytes ? byte_decoder() : mark_decoder(space_first);
-    Json model = {{"type", "BPE"},         {"dropout", nullptr},
-                  {"unk_token", unknown_}, {"continuing_subword_prefix", nullptr},
-                  {"end_of_word_suffix", nullptr}, {"fuse_unk", !bytes},
-                  {"byte_fallback", !bytes}, {"ignore_merges", pre.ignore_merges}};
+    Json model = {{"type", "BPE"},
+                  {"dropout", nullptr},
+                  {"unk_token", unknown_},
+                  {"continuing_subword_prefix", nullptr},
+                  {"end_of_word_suffix", nullptr},
+                  {"fuse_unk", !bytes},
+                  {"byte_fallback", !bytes},
+                  {"ignore_merges", pre.ignore_merges}};
     // The vocabulary and the merges, nearly all of the text, are written without a document.
     std::string out = dump_json(rest);
     out.back() = ',';
@@ -200,8 +204,7 @@ class TokenizerText {
       const Json part = {{"SpecialToken", {{"id", text}, {"type_id", 0}}}};
       single.push_back(part);
       pair.push_back(part);
-      special[text] = {
-          {"id", text}, {"ids", Json::array({*id})}, {"tokens", Json::array({text})}};
+      special[text] = {{"id", text}, {"ids", Json::array({*id})}, {"tokens", Json::array({text})}};
     };
     const bool before = bos ? *bos : usual_bos && gguf_token_id(file_, "bos");
     if (before) add("bos");

@@ -163,7 +163,7 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(
       models::uses_arithmetic(storage, path), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
-          ? "integer is for frozen quantized weights, and there are none: choose "
+          ? "integer is for frozen quantized weights (not FP8), and there are none: choose "
             "model.storage: int8 or nf4 with adapter.method: lora or qlora"
           : "fast and amx are for bfloat16 weights (model.dtype or model.storage), amx also for "
             "quantized ones; float32 weights need exact");

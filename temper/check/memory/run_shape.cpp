@@ -7,8 +7,8 @@
 
 #include "temper/models/files/directory.h"
 #include "temper/nn/linear.h"
-#include "temper/ops/integers.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/integers.h"
 
 namespace temper::checks {
 namespace {

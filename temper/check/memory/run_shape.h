@@ -27,8 +27,8 @@ struct ShapedTensor {
   bool matrix = false;                // a linear layer's, an embedding's or a head's
   // The format in which the files hold it quantized, where it is kept so: Storage::file.
   std::optional<ops::WeightFormat> held = {};
-  bool absorbed = false;              // nn::LatentAttention's kv_b_proj: products read copies of it
-  bool trains = true;  // where the model does: train.freeze leaves others as they are
+  bool absorbed = false;  // nn::LatentAttention's kv_b_proj: products read copies of it
+  bool trains = true;     // where the model does: train.freeze leaves others as they are
   int64_t size() const;
   bool is(nn::Role of) const { return role == of; }
   bool has_columns() const { return split == 0; }  // divided by its layer's outputs,
@@ -47,13 +47,13 @@ struct ModelShape {
   std::vector<ShapedTensor> tensors;
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
-  // Of the layer with the most parameters, or the first one with attention where that has none. Where
-  // attention is latent, all heads share one key.
+  // Of the layer with the most parameters, or the first one with attention where that has none.
+  // Where attention is latent, all heads share one key.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<CachedHeads> cached;  // by layer that a sampler caches keys of
   int64_t states = 0;  // numbers of a sequence's states in all layers (ops/layers/recurrent.h)
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
-  std::optional<nn::LatentConfig> latent;  // nn::LatentAttention
+  std::optional<nn::LatentConfig> latent;      // nn::LatentAttention
   bool tied = false;
 
   int64_t parameters() const;

@@ -193,7 +193,7 @@ models::Storage ModelFlags::kept() const {
   kept.arithmetic = ops::arithmetic_named(product).value_or(ops::Arithmetic::kExact);
   check<ConfigError>(models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
                      kept.arithmetic == ops::Arithmetic::kInteger
-                         ? "quantized weights with it, as --storage int8 or nf4 makes them"
+                         ? "quantized weights with it (not FP8), as --storage int8 or nf4 makes them"
                          : "--dtype or --storage bfloat16 with it",
                      kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
   if (as_model) kept.cache_dtype = ops::CacheDtype::kBFloat16;

@@ -189,8 +189,9 @@ void check_not_quantized(const std::string& directory, const TensorMap& tensors,
                          const Storage& storage, const std::string& key) {
   const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
                          (storage.file && !held_formats(tensors).empty());
-  check<ConfigError>(!quantized, key, ": quantized weights (", directory,
-                     ") cannot be divided over ranks; expected 1, or model.storage: float32 or bfloat16");
+  check<ConfigError>(
+      !quantized, key, ": quantized weights (", directory,
+      ") cannot be divided over ranks; expected 1, or model.storage: float32 or bfloat16");
 }
 
 // So many ranks that compute the same rows, of which none exists yet.
