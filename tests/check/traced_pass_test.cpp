@@ -125,8 +125,6 @@ int64_t traced(const std::string& directory, const Run& run) {
 TEST_CASE("a pass without numbers takes what the pass takes, in every family") {
   for (const std::string& name : golden_models()) {
     if (name == "llama_dynamic" || name == "phi3") continue;  // take short rows alone
-    // Short convolutions and latents take up to a tenth more than is counted.
-    const bool near = name != "lfm2" && !name.starts_with("deepseek_v3");
     // A mixture's experts take no dropout.
     const bool drops = shape_of(models::HfConfig::load(golden_model(name))).experts == 0;
     for (const Run& run :
@@ -138,7 +136,10 @@ TEST_CASE("a pass without numbers takes what the pass takes, in every family") {
       CAPTURE(run.first);
       const auto planned = static_cast<double>(traced(golden_model(name), run)),
                  taken = static_cast<double>(measured(golden_model(name), run));
-      CHECK(planned == doctest::Approx(taken).epsilon(near ? 0.05 : 0.11));
+      // Temporary copies within attention, its norms and convolutions are not counted; the plan's
+      // share for the allocator is as large.
+      CHECK(planned < 1.05 * taken);
+      CHECK(planned > 0.88 * taken);
     }
   }
 }

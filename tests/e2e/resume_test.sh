@@ -122,7 +122,8 @@ sft output_dir=gone optimizer.learning_rate=2e-5 train.max_steps=$((step + 1)) >
 sft output_dir=metric data.eval=rows.jsonl train.keep_best.metric=eval/lss train.max_steps=1 > /dev/null 2> metric.err
 [ $? = 2 ] && grep -q 'train.keep_best.metric: found eval/lss, which no evaluation of this run has; did you mean eval/loss?' metric.err && [ ! -e metric/metrics.jsonl ] || fail "keep_best of no metric: $(cat metric.err)"
 
-sft output_dir=metric data.eval=rows.jsonl train.keep_best.metric=eval/throughput train.max_steps=1 2>&1 | grep -q 'expected one of eval/loss' || fail "a metric that is like none"
+sft output_dir=metric data.eval=rows.jsonl train.keep_best.metric=eval/throughput train.max_steps=1 > /dev/null 2> metric.err
+[ $? = 2 ] && grep -q 'expected one of eval/loss' metric.err || fail "a metric that is like none: $(cat metric.err)"
 
 # What a run that starts over would replace is moved aside.
 sft output_dir=a train.max_steps=3 resume=never > over.log 2>&1 || fail "starting over: $(cat over.log)"
