@@ -191,11 +191,12 @@ models::Storage ModelFlags::kept() const {
   models::Storage kept = models::storage_of({as_model ? "bfloat16" : dtype, storage});
   const std::string product = as_model ? "fast" : arithmetic;
   kept.arithmetic = ops::arithmetic_named(product).value_or(ops::Arithmetic::kExact);
-  check<ConfigError>(models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
-                     kept.arithmetic == ops::Arithmetic::kInteger
-                         ? "quantized weights with it (not FP8), as --storage int8 or nf4 makes them"
-                         : "--dtype or --storage bfloat16 with it",
-                     kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
+  check<ConfigError>(
+      models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
+      kept.arithmetic == ops::Arithmetic::kInteger
+          ? "quantized weights with it (not FP8), as --storage int8 or nf4 makes them"
+          : "--dtype or --storage bfloat16 with it",
+      kept.arithmetic == ops::Arithmetic::kAmx ? ", or quantized weights" : "");
   if (as_model) kept.cache_dtype = ops::CacheDtype::kBFloat16;
   if (cache_dtype) kept.cache_dtype = *cache_dtype;
   return kept;
