@@ -176,7 +176,7 @@ score again repaired && cmp repaired plain.9 || fail "the cache that was made an
 mv again elsewhere && score model moved && [ "$(find cache -name '*.safetensors' | wc -l)" = 1 ] || fail "the cache keeps models that are gone: $(find cache)"
 "$temper" doctor > doctor.log && grep -q '^integer .* (model.arithmetic), beside exact: int8 [0-9.]* times as fast for one row, .*; nf4 ' doctor.log || fail "doctor on products in integers: $(cat doctor.log)"
 "$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=unmade adapter.method=qlora > check.log && grep -q 'arithmetic .*NF4 weights are exact; ' check.log || fail "check on products: $(cat check.log)"
-"$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=unmade adapter.method=qlora model.arithmetic=integer > check.log && grep -q 'arithmetic .*NF4 weights are in integers, here ' check.log || fail "check on products in integers: $(cat check.log)"
+"$temper" check sft "${run[@]}" data.train=rows.jsonl output_dir=unmade adapter.method=qlora model.arithmetic=integer > check.log && grep -q 'arithmetic .*NF4 weights are in integers: here ' check.log || fail "check on products in integers: $(cat check.log)"
 TEMPER_CACHE_DIR=$dir/cache "$temper" doctor | grep -q "weight cache .*/cache/weights: " || fail "doctor does not name the cache"
 
 # Reference log-probabilities that were computed before are of one arithmetic.
