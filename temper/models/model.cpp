@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "temper/models/files/directory.h"
 #include "temper/nn/blocks.h"
 #include "temper/ops/layers/embedding.h"
 
@@ -37,7 +36,7 @@ Storage frozen_storage(bool bfloat16, std::optional<StorageName> name) {
           .file = !asked};
 }
 
-bool uses_arithmetic(const Storage& storage, const std::string& directory) {
+bool uses_arithmetic(const Storage& storage, const std::set<ops::WeightFormat>& held) {
   using Format = ops::WeightFormat;
   if (storage.arithmetic == ops::Arithmetic::kExact) return true;
   const auto takes = [&](Format f) {
@@ -46,7 +45,7 @@ bool uses_arithmetic(const Storage& storage, const std::string& directory) {
            (storage.arithmetic == ops::Arithmetic::kAmx && ops::is_quantized(f));
   };
   if (takes(storage.weights) || (storage.blocks && takes(*storage.blocks))) return true;
-  return storage.file && std::ranges::any_of(held_formats(directory), takes);
+  return storage.file && std::ranges::any_of(held, takes);
 }
 
 void set_storage(nn::Module& model, const Storage& storage) {

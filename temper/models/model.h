@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -113,9 +114,9 @@ struct Storage {
 };
 // That of frozen weights of a dtype, or of another one that was asked for; none: kFile.
 Storage frozen_storage(bool bfloat16, std::optional<StorageName> asked);
-// Whether any weights of the model in a directory are then in a format that storage.arithmetic is
-// of.
-bool uses_arithmetic(const Storage& storage, const std::string& directory);
+// Whether any weights are then in a format that storage.arithmetic is of. `held`: the formats in
+// which the model's files hold quantized matrices (held_formats).
+bool uses_arithmetic(const Storage& storage, const std::set<ops::WeightFormat>& held);
 void set_storage(nn::Module& model, const Storage& storage);
 // nn::Attention::set_cache_dtype of all of its layers.
 void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype);

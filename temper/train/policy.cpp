@@ -161,7 +161,7 @@ models::Storage policy_storage(const RunConfig& config) {
   storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
   config.require(
-      models::uses_arithmetic(storage, path), "model.arithmetic",
+      models::uses_arithmetic(storage, held), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
           ? "integer is for frozen quantized weights (not FP8), and there are none: choose "
             "model.storage: int8 or nf4 with adapter.method: lora or qlora"

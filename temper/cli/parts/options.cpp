@@ -192,7 +192,9 @@ models::Storage ModelFlags::kept() const {
   const std::string product = as_model ? "fast" : arithmetic;
   kept.arithmetic = ops::arithmetic_named(product).value_or(ops::Arithmetic::kExact);
   check<ConfigError>(
-      models::uses_arithmetic(kept, model), "--arithmetic ", product, ": expected ",
+      models::uses_arithmetic(kept, {}) ||  // else the files are opened
+          (kept.file && models::uses_arithmetic(kept, models::held_formats(model))),
+      "--arithmetic ", product, ": expected ",
       kept.arithmetic == ops::Arithmetic::kInteger
           ? "quantized weights with it (not FP8), as --storage int8 or nf4 makes them"
           : "--dtype or --storage bfloat16 with it",

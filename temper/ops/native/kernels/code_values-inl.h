@@ -39,14 +39,15 @@ constexpr int kPanelVectors = kPanel / kLanes;
 template <ops::CodeKind kKind, int kBits>
 struct CodeValues;
 
-template <>
-struct CodeValues<ops::CodeKind::kInt8, 8> {
+// Of codes of a byte each. Value::of(d, codes): the values of kLanes of them.
+template <class Value>
+struct ByteValues {
   static constexpr int kParts = 1, kPartVectors = kPanelVectors;
-  explicit CodeValues(WeightFormat) {}
+  ByteValues() {}
   template <class Use>
   HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
 #pragma GCC unroll 16
-    for (int v = 0; v < kPanelVectors; ++v) use(v, value(d, codes + v * kLanes));
+    for (int v = 0; v < kPanelVectors; ++v) use(v, Value::of(d, codes + v * kLanes));
   }
   template <int kPart, class Use>
   HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
@@ -54,43 +55,24 @@ struct CodeValues<ops::CodeKind::kInt8, 8> {
     for (int i = 0; i < 4; ++i) {
       hn::Vec<D> values[kPanelVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kPanelVectors; ++v) values[v] = value(d, codes + i * kPanel + v * kLanes);
+      for (int v = 0; v < kPanelVectors; ++v)
+        values[v] = Value::of(d, codes + i * kPanel + v * kLanes);
       use(i, values);
     }
   }
+};
 
- private:
-  static HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) {
+struct Int8Value {
+  static HWY_INLINE hn::Vec<D> of(D d, const uint8_t* codes) {
     const hn::Rebind<int32_t, D> wide;
     const hn::Rebind<int8_t, D> narrow;
     return hn::ConvertTo(
         d, hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const int8_t*>(codes))));
   }
 };
-
 // Bytes that are floats: as a float16's bits, whose exponent's bias is 8 more.
-template <>
-struct CodeValues<ops::CodeKind::kE4m3, 8> {
-  static constexpr int kParts = 1, kPartVectors = kPanelVectors;
-  explicit CodeValues(WeightFormat) {}
-  template <class Use>
-  HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
-#pragma GCC unroll 16
-    for (int v = 0; v < kPanelVectors; ++v) use(v, value(d, codes + v * kLanes));
-  }
-  template <int kPart, class Use>
-  HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      hn::Vec<D> values[kPanelVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kPanelVectors; ++v) values[v] = value(d, codes + i * kPanel + v * kLanes);
-      use(i, values);
-    }
-  }
-
- private:
-  static HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) {
+struct E4m3Value {
+  static HWY_INLINE hn::Vec<D> of(D d, const uint8_t* codes) {
     const hn::Rebind<uint16_t, D> halves;
     const hn::Rebind<uint8_t, D> bytes;
     const hn::Rebind<hwy::float16_t, D> floats;
@@ -99,6 +81,15 @@ struct CodeValues<ops::CodeKind::kE4m3, 8> {
                              hn::ShiftLeft<7>(hn::And(x, hn::Set(halves, 0x7f))));
     return hn::Mul(hn::PromoteTo(d, hn::BitCast(floats, bits)), hn::Set(d, 256.0f));
   }
+};
+
+template <>
+struct CodeValues<ops::CodeKind::kInt8, 8> : ByteValues<Int8Value> {
+  explicit CodeValues(WeightFormat) {}
+};
+template <>
+struct CodeValues<ops::CodeKind::kE4m3, 8> : ByteValues<E4m3Value> {
+  explicit CodeValues(WeightFormat) {}
 };
 
 template <int kBits>
