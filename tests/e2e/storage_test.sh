@@ -147,6 +147,9 @@ on_base base.full adapter.method=none model.storage=float32
 cmp <(value base.kept/metrics.jsonl loss) <(value base.read/metrics.jsonl loss) || fail "a base in nf4 has other losses than its numbers"
 cmp base.kept/final/adapter_model.safetensors base.qlora/final/adapter_model.safetensors || fail "lora and qlora on a base in nf4 differ"
 echo '{"tokens": [1, 2, 3]}' > one.jsonl
+planned() { "$temper" check sft "${run[@]}" data.train=small.jsonl model.path="$base" output_dir=unmade adapter.method=lora "$@" 2> /dev/null | sed -n 's/^  weights *//p'; }
+[ -n "$(planned)" ] && [ "$(planned)" = "$(planned model.storage=nf4)" ] && [ "$(planned)" != "$(planned model.storage=float32)" ] ||
+  fail "check plans a base in nf4 as $(planned), in float32 $(planned model.storage=float32)"
 "$temper" score --model "$base" --adapter base.kept/final --input one.jsonl --output x > log 2>&1 || fail "score on nf4: $(cat log)"
 grep -q 'trained on' log && fail "score warns of the right base: $(cat log)"
 
