@@ -2,13 +2,13 @@
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
 usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage
-float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4] [--cache-dtype float16] [--rounds 1] [--model large]
-                         [--no-hf]
+float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4,Q8_0,Q4_K_M,Q4_0-integer] [--cache-dtype float16]
+                         [--rounds 1] [--model large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
 runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
 (-fast, -amx, -integer: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
-float32 alone. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
+float32 alone. Q8_0, Q4_0, Q4_K_M, .. (llama.cpp's names of quantized files): both read the file that llama.cpp makes. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
 (Q8_0, Q6_K). --model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
 bench/layers.py. llama.cpp reads the GGUF that Temper writes.
 llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
@@ -57,11 +57,10 @@ prompt = len(rows[0])
 llama_cpp.llama_backend_init()
 greedy = llama_cpp.llama_sampler_init_greedy()
 def load(kind):
-    file = path
-    if kind != "F32":
+    file = path if kind == "F32" else f"{path[:-5]}-{kind}.gguf"
+    if not os.path.exists(file):
         q = llama_cpp.llama_model_quantize_default_params()
         q.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + kind)
-        file = path + kind
         assert llama_cpp.llama_model_quantize(path.encode(), file.encode(), q) == 0
     return llama_cpp.llama_model_load_from_file(file.encode(), llama_cpp.llama_model_default_params())
 def run(m, count):
@@ -96,14 +95,21 @@ for kind in types:
     llama_cpp.llama_model_free(m)
 print("RESULT " + json.dumps(out))
 """
+STORAGES = ("float32", "bfloat16", "int8", "nf4")
 LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "bfloat16-amx": "BF16", "nf4-amx": "Q4_0", "int8": "Q8_0", "nf4": "Q4_0",
                "int8-integer": "Q8_0", "nf4-integer": "Q4_0"}
+
+
+def llama_type(storage):
+    return LLAMA_TYPES.get(storage, storage.partition("-")[0])
 
 
 def temper(model, rows, folder, new, storage, cache, flags=()):
     """The program's own time of sampling, prompts included, without loading."""
     rest = "float32" if storage == "float32" else "bfloat16"
     storage, _, arithmetic = storage.partition("-")
+    if storage not in STORAGES:
+        model, storage = f"{folder}/gguf/model-float32-{storage}.gguf", "file"
     out = {}
     for count in (len(rows), 1):
         path = f"{folder}/prompts.jsonl"
@@ -163,22 +169,21 @@ def main():
         with open(inputs, "w") as f:
             json.dump(rows, f)
         ours, hugging_face, llama = {}, {}, {}
-        types = ",".join(dict.fromkeys(LLAMA_TYPES[storage] for storage in storages))
+        types = ",".join(dict.fromkeys(map(llama_type, storages)))
         for _ in range(args.rounds):
+            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, gguf, inputs, args.new, types))  # makes the quantized files
             ours = better(ours, {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages})
             if not args.no_hf:
                 hugging_face = better(hugging_face, peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))
-            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, gguf, inputs, args.new, types))
-    peers_found = {"Hugging Face": ("float32", hugging_face)}
-    for storage in storages:
-        peers_found[f"llama.cpp {LLAMA_TYPES[storage]}"] = (storage, llama and llama[LLAMA_TYPES[storage]])
+    found = [("Hugging Face", "float32", hugging_face)]
+    found += [(f"llama.cpp {llama_type(storage)}", storage, llama and llama[llama_type(storage)]) for storage in storages]
     print(f"new tokens a second           {many:>3} sequences   one sequence")
     for storage, rate in ours.items():
         show(f"Temper {storage}", rate)
-    for name, (storage, rate) in peers_found.items():
+    for name, storage, rate in found:
         if rate and storage in ours:
             show(name, rate)
-            print(f"  {'Temper is faster by':26} {ours[storage][many] / rate[many]:11.2f}x {ours[storage]['1'] / rate['1']:13.2f}x")
+            print(f"  {f'Temper {storage} by':26} {ours[storage][many] / rate[many]:11.2f}x {ours[storage]['1'] / rate['1']:13.2f}x")
     print(f"  (llama.cpp: {LLAMA_SETTINGS})")
 
 

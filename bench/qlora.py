@@ -2,10 +2,12 @@
 """QLoRA (NF4, rank 16, all linear layers) of one model on the same rows by Temper and by PEFT with bitsandbytes.
 
 usage: bench/qlora.py [--size 1.5b|7b] [--python PATH] [--steps N] [--batch N] [--arithmetic exact|fast|amx|integer]
-                      [--compute-dtype float32|bfloat16] [--no-peer] [--recompute]
+                      [--compute-dtype float32|bfloat16] [--no-peer] [--recompute] [--base FILE.gguf]
 
 The models are Qwen3's with the widths of Qwen2.5-1.5B and -7B and random weights, saved in bfloat16 (3 and 15 GB in
 models/).
+--base: Temper trains on this file instead, such as the same model in Q4_K (`temper export --format gguf`, then
+llama.cpp's quantizer).
 --arithmetic is Temper's of the embedding and the head, --compute-dtype what bitsandbytes multiplies in. Both sides
 keep their activations; --recompute: both compute them again in the backward pass (gradient checkpointing).
 """
@@ -74,10 +76,11 @@ def main():
     parser.add_argument("--compute-dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--base", help="a quantized base of Temper's own")
     args = parser.parse_args()
     path = model(args.size)
     with tempfile.TemporaryDirectory() as directory:
-        ours = peers.temper("sft", f"{directory}/temper", f"model.path={path}", f"data.train={args.rows}",
+        ours = peers.temper("sft", f"{directory}/temper", f"model.path={args.base or path}", f"data.train={args.rows}",
                             "data.columns={prompt: question, completion: answer}", f"train.batch_size={args.batch}",
                             f"train.max_steps={args.steps}", "optimizer.learning_rate=1e-4", "optimizer.schedule=linear", "adapter.method=qlora",
                             "model.dtype=bfloat16", f"model.arithmetic={args.arithmetic}", *(["train.recompute=blocks"] if args.recompute else []))
