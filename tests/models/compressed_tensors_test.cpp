@@ -48,6 +48,12 @@ TEST_CASE("compressed-tensors: damaged tensors are refused") {
   for (const std::string part : {"_scale", "_shape"})
     model.refused<DataError>({q + part, "missing"},
                              [&](TensorMap& tensors, Json&) { tensors.erase(q + part); });
+  model.refused<DataError>({"weight_scale", "inputs by the `group_size`"},
+                           [](TensorMap&, Json& quantization) {
+                             for (Json& group : quantization["config_groups"])
+                               if (group["weights"].contains("group_size"))
+                                 group["weights"]["group_size"] = 16;
+                           });
   model.refused<DataError>({q + "_shape", "from 1"}, [&](TensorMap& tensors, Json&) {
     put(tensors, q + "_shape", at::tensor({64, -64}, at::kLong));
   });
