@@ -107,7 +107,6 @@ class TokenizerText {
                           {"rstrip", false},
                           {"normalized", false},
                           {"special", special}});
-        if (bytes) continue;
       }
       std::string marked;
       if (run)

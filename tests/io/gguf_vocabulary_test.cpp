@@ -4,11 +4,13 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/io/gguf_token_types.h"
 #include "temper/io/gguf_tokenizer.h"
 #include "temper/text/tokenizer/tokenizer.h"
 #include "tests/golden.h"
@@ -101,6 +103,25 @@ TEST_CASE("byte-level tokenizers come back from GGUF keys with the same ids") {
     same_ids(folder, file);
     CHECK(gguf_end_ids(file) == std::vector<int32_t>{2, 5});
   }
+}
+
+TEST_CASE("control tokens before others keep their ids") {
+  const TokenizerFolder folder("qwen2");
+  GgufFile file = folder.file();
+  auto tokens = *file.list<std::string>("tokenizer.ggml.tokens");
+  auto types = *file.list<int32_t>("tokenizer.ggml.token_type");
+  const auto control =
+      std::find(types.begin(), types.end(), static_cast<int32_t>(GgufTokenType::kControl));
+  REQUIRE(control > types.begin());
+  REQUIRE(control < types.end());
+  std::swap(tokens[0], tokens[static_cast<size_t>(control - types.begin())]);
+  std::iter_swap(types.begin(), control);
+  const std::string text = tokens[0];
+  set(file, "tokens", std::move(tokens));
+  set(file, "token_type", std::move(types));
+  const auto made = Tokenizer::parse(gguf_tokenizer_json(file, "m.gguf"), "m.gguf");
+  CHECK(made->id_of(text) == 0);
+  CHECK(made->encode(text) == std::vector<int32_t>{0});
 }
 
 TEST_CASE("tokenizers of characters come back from scores, or from merges") {
