@@ -92,6 +92,22 @@ struct CodeValues<ops::CodeKind::kE4m3, 8> : ByteValues<E4m3Value> {
   explicit CodeValues(WeightFormat) {}
 };
 
+// Codes of 2, 3, 5 and 6 bits from their planes (unit_bytes()). Bits::template of<kFrom, kTo,
+// kMask>(bytes): bits kFrom on of each byte, as many as the mask has, from bit kTo on.
+template <int kBits, int kIndex, int kPart, class Bits>
+HWY_INLINE auto code_of_planes(const uint8_t* unit, Bits) {
+  constexpr int kTwo = kBits >= 4 ? 4 * kHalfPanel : 0,
+                kOne = kTwo + (kBits & 2 ? 2 * kHalfPanel : 0);
+  auto code = Bits::zero();
+  if constexpr (kBits >= 4) code = Bits::template of<4 * kPart, 0, 15>(unit + kIndex * kHalfPanel);
+  if constexpr (kBits & 2)
+    code = hn::Or(code, Bits::template of<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
+                            unit + kTwo + kIndex / 2 * kHalfPanel));
+  if constexpr (kBits & 1)
+    code = hn::Or(code, Bits::template of<2 * kIndex + kPart, kBits - 1, 1>(unit + kOne));
+  return code;
+}
+
 template <int kBits>
 struct CodeValues<ops::CodeKind::kLinear, kBits> {
   static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
@@ -115,38 +131,28 @@ struct CodeValues<ops::CodeKind::kLinear, kBits> {
   }
 
  private:
-  // Where the planes of unit_bytes() begin.
-  static constexpr int kTwo = kBits >= 4 ? 4 * kHalfPanel : 0,
-                       kOne = kTwo + (kBits & 2 ? 2 * kHalfPanel : 0);
-
   template <int kPart, int kIndex>
   HWY_INLINE void index(D d, const uint8_t* codes, hn::Vec<D>* values) const {
-    const Wide wide;
 #pragma GCC unroll 4
     for (int v = 0; v < kPartVectors; ++v) {
-      auto code = hn::Zero(wide);
-      if constexpr (kBits >= 4)
-        code = part<4 * kPart, 0, 15>(codes + kIndex * kHalfPanel + v * kLanes);
-      if constexpr (kBits & 2)
-        code = hn::Or(code, part<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
-                                codes + kTwo + kIndex / 2 * kHalfPanel + v * kLanes));
-      if constexpr (kBits & 1)
-        code = hn::Or(code, part<2 * kIndex + kPart, kBits - 1, 1>(codes + kOne + v * kLanes));
+      const auto code = code_of_planes<kBits, kIndex, kPart>(codes + v * kLanes, WideBits());
       values[v] = hn::ConvertTo(d, hn::Add(hn::BitCast(Signed(), code), first));
     }
   }
 
-  // Bits kFrom on of each byte, as many as the mask has, from bit kTo on.
-  template <int kFrom, int kTo, uint32_t kMask>
-  static HWY_INLINE hn::Vec<Wide> part(const uint8_t* from) {
-    const Wide wide;
-    const hn::Rebind<uint8_t, D> narrow;
-    const auto x = hn::PromoteTo(wide, hn::LoadU(narrow, from));
-    const auto mask = hn::Set(wide, kMask << kTo);
-    if constexpr (kFrom > kTo) return hn::And(hn::ShiftRight<kFrom - kTo>(x), mask);
-    if constexpr (kFrom < kTo) return hn::And(hn::ShiftLeft<kTo - kFrom>(x), mask);
-    return hn::And(x, mask);
-  }
+  struct WideBits {
+    static HWY_INLINE hn::Vec<Wide> zero() { return hn::Zero(Wide()); }
+    template <int kFrom, int kTo, uint32_t kMask>
+    static HWY_INLINE hn::Vec<Wide> of(const uint8_t* from) {
+      const Wide wide;
+      const hn::Rebind<uint8_t, D> narrow;
+      const auto x = hn::PromoteTo(wide, hn::LoadU(narrow, from));
+      const auto mask = hn::Set(wide, kMask << kTo);
+      if constexpr (kFrom > kTo) return hn::And(hn::ShiftRight<kFrom - kTo>(x), mask);
+      if constexpr (kFrom < kTo) return hn::And(hn::ShiftLeft<kTo - kFrom>(x), mask);
+      return hn::And(x, mask);
+    }
+  };
 };
 
 template <>

@@ -65,51 +65,40 @@ struct ExpandedPanel {
 #if TEMPER_HAS_FMA
   using Bytes = hn::FixedTag<uint8_t, kHalfPanel>;
 
-  // Bits kFrom on of each byte, as many as the mask has, from bit kTo on.
-  template <int kFrom, int kTo, uint8_t kMask>
-  static HWY_INLINE hn::Vec<Bytes> bits(const uint8_t* from) {
-    const Bytes bytes;
-    const auto x = hn::ShiftRight<kFrom>(hn::LoadU(bytes, from));
-    return hn::ShiftLeft<kTo>(hn::And(x, hn::Set(bytes, kMask)));
-  }
+  struct ByteBits {
+    static HWY_INLINE hn::Vec<Bytes> zero() { return hn::Zero(Bytes()); }
+    template <int kFrom, int kTo, uint8_t kMask>
+    static HWY_INLINE hn::Vec<Bytes> of(const uint8_t* from) {
+      const Bytes bytes;
+      const auto x = hn::ShiftRight<kFrom>(hn::LoadU(bytes, from));
+      return hn::ShiftLeft<kTo>(hn::And(x, hn::Set(bytes, kMask)));
+    }
+  };
 
-  // Index kIndex of a unit's four (unit_bytes()), half kPart of the panel's rows.
-  template <int kBits, int kIndex, int kPart>
-  static HWY_INLINE hn::Vec<Bytes> code(const uint8_t* unit) {
-    constexpr int kTwo = kBits >= 4 ? 4 * kHalfPanel : 0,
-                  kOne = kTwo + (kBits & 2 ? 2 * kHalfPanel : 0);
-    auto out = hn::Zero(Bytes());
-    if constexpr (kBits >= 4) out = bits<4 * kPart, 0, 15>(unit + kIndex * kHalfPanel);
-    if constexpr (kBits & 2)
-      out = hn::Or(out, bits<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
-                            unit + kTwo + kIndex / 2 * kHalfPanel));
-    if constexpr (kBits & 1) out = hn::Or(out, bits<2 * kIndex + kPart, kBits - 1, 1>(unit + kOne));
-    return out;
+  // The integers of one index of a unit's four, whose least is `first`.
+  template <int kBits, int kIndex>
+  static HWY_INLINE void expand_index(const uint8_t* unit, hn::Vec<Bytes> first, uint8_t* to) {
+    const Bytes bytes;
+    const auto low = code_of_planes<kBits, kIndex, 0>(unit, ByteBits()),
+               high = code_of_planes<kBits, kIndex, 1>(unit, ByteBits());
+    hn::StoreU(hn::Add(low, first), bytes, to + kIndex * kPanel);
+    hn::StoreU(hn::Add(high, first), bytes, to + kIndex * kPanel + kHalfPanel);
   }
 #endif
 
   template <int kBits>
   const uint8_t* expand(const QuantizedMatrix& w, int64_t panel) {
 #if TEMPER_HAS_FMA
-    const Bytes bytes;
     const auto first =
-        hn::Set(bytes, static_cast<uint8_t>(static_cast<int>(row_of(w.format).first)));
+        hn::Set(Bytes(), static_cast<uint8_t>(static_cast<int>(row_of(w.format).first)));
     const uint8_t* from = w.codes + panel * (w.width * kPanel * kBits / 8);
     uint8_t* to = codes.data();
     for (int64_t i = 0; i < w.width;
          i += 4, from += unit_bytes(kHalfPanel, kBits), to += 4 * kPanel) {
-      const auto store = [&]<int kIndex, int kPart>() HWY_ATTR {
-        hn::StoreU(hn::Add(code<kBits, kIndex, kPart>(from), first), bytes,
-                   to + kIndex * kPanel + kPart * kHalfPanel);
-      };
-      store.template operator()<0, 0>();
-      store.template operator()<0, 1>();
-      store.template operator()<1, 0>();
-      store.template operator()<1, 1>();
-      store.template operator()<2, 0>();
-      store.template operator()<2, 1>();
-      store.template operator()<3, 0>();
-      store.template operator()<3, 1>();
+      expand_index<kBits, 0>(from, first, to);
+      expand_index<kBits, 1>(from, first, to);
+      expand_index<kBits, 2>(from, first, to);
+      expand_index<kBits, 3>(from, first, to);
     }
 #else
     for (int64_t i = 0; i < w.width; ++i)
