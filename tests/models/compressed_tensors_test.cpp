@@ -54,6 +54,12 @@ TEST_CASE("compressed-tensors: damaged tensors are refused") {
                                if (group["weights"].contains("group_size"))
                                  group["weights"]["group_size"] = 16;
                            });
+  DamagedModel("compressed_int")
+      .refused<DataError>({"weight_scale", "inputs by the `group_size`"},
+                          [](TensorMap&, Json& quantization) {
+                            for (Json& group : quantization["config_groups"])
+                              group["weights"]["group_size"] = 16;
+                          });
   model.refused<DataError>({q + "_shape", "from 1"}, [&](TensorMap& tensors, Json&) {
     put(tensors, q + "_shape", at::tensor({64, -64}, at::kLong));
   });

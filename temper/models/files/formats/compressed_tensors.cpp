@@ -38,18 +38,18 @@ bool orders_groups(const Json& weights) {
 }
 
 struct PackedScheme {
-  std::vector<int64_t> bits;    // that codes may have
-  std::vector<int64_t> groups;  // inputs that share a scale, -1: all of a row; empty: any number
-  bool ordered = false;         // matrices have weight_g_idx
+  std::vector<int64_t> bits;  // that codes may have
+  bool ordered = false;       // matrices have weight_g_idx
   BlockShape block;
 };
 
 PackedScheme packed_scheme(const HfConfig& config, const Json& quantization) {
   const std::vector<Json> schemes = weight_schemes(quantization);
-  PackedScheme out{.bits = {}, .groups = {}, .ordered = !schemes.empty(), .block = {128, 128}};
+  PackedScheme out{.bits = {}, .ordered = !schemes.empty(), .block = {128, 128}};
   for (const Json& weights : schemes) {
     out.bits.push_back(quantization_integer(config, weights, "num_bits", 8, 2, 8));
-    out.groups.push_back(quantization_integer(config, weights, "group_size", -1, -1, INT32_MAX));
+    out.block.groups.push_back(
+        quantization_integer(config, weights, "group_size", -1, -1, INT32_MAX));
     out.ordered = out.ordered && orders_groups(weights);
     const auto block = weights.find("block_structure");
     if (block == weights.end() || block->is_null()) continue;
@@ -59,7 +59,8 @@ PackedScheme packed_scheme(const HfConfig& config, const Json& quantization) {
         two && (*block)[0] >= 1 && (*block)[1] >= 1 && (*block)[0] <= 65536 && (*block)[1] <= 65536;
     if (!fits)
       config.fail("quantization_config", "`block_structure`: expected two positive integers");
-    out.block = {(*block)[0].get<int64_t>(), (*block)[1].get<int64_t>()};
+    out.block.rows = (*block)[0].get<int64_t>();
+    out.block.columns = (*block)[1].get<int64_t>();
   }
   if (out.bits.empty()) out.bits = {4, 8};
   return out;
@@ -81,13 +82,7 @@ constexpr std::initializer_list<const char*> kPackedParts = {
 
 ScaleGrid packed_grid(const MatrixParts& parts, const PackedScheme& scheme, int64_t rows,
                       int64_t width) {
-  ScaleGrid grid = scale_grid(parts, ".weight_scale", rows, width, {});
-  const auto fits = [&](int64_t size) {
-    return grid.columns == 1 ? size < 1 || size >= width : size * grid.columns == width;
-  };
-  if (!scheme.groups.empty() && std::none_of(scheme.groups.begin(), scheme.groups.end(), fits))
-    parts.fail(".weight_scale", temper::str("scales of ", width,
-                                            " inputs by the `group_size` of quantization_config"));
+  ScaleGrid grid = scale_grid(parts, ".weight_scale", rows, width, {.groups = scheme.block.groups});
   if (grid.columns == 1 || (!scheme.ordered && !parts.has(".weight_g_idx"))) return grid;
   parts.at(".weight_g_idx", DType::kInt32, {width});
   const std::vector<int64_t> group = parts.integers(".weight_g_idx", -1, grid.columns - 1);

@@ -58,6 +58,16 @@ bool all_zero(const TensorView& view) {
                      [](std::byte byte) { return byte == std::byte{0}; });
 }
 
+void check_groups(const MatrixParts& parts, const std::string& suffix, int64_t width,
+                  int64_t columns, const std::vector<int64_t>& sizes) {
+  const auto fits = [&](int64_t size) {
+    return columns == 1 ? size < 1 || size >= width : size * columns == width;
+  };
+  if (!sizes.empty() && std::ranges::none_of(sizes, fits))
+    parts.fail(suffix, temper::str("scales of ", width,
+                                   " inputs by the `group_size` of quantization_config"));
+}
+
 }  // namespace
 
 std::vector<float> ScaleGrid::spread(const std::vector<float>& numbers) const {
@@ -73,15 +83,20 @@ ScaleGrid scale_grid(const MatrixParts& parts, const std::string& suffix, int64_
                      int64_t width, const BlockShape& block) {
   const std::vector<int64_t>& shape = parts.at(suffix).shape;
   const bool one = std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n == 1; });
-  if (one && shape.size() <= 2) return {rows, rows, 1, even_groups(width, width)};
+  if (one && shape.size() <= 2) {
+    check_groups(parts, suffix, width, 1, block.groups);
+    return {rows, rows, 1, even_groups(width, width)};
+  }
   const int64_t down = shape[0], across = shape.size() == 1 ? 1 : shape[1];
   const auto blocks = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
   // First: blocks of one row may end in a shorter one.
   if (shape.size() == 2 && block.rows > 0 && down == blocks(rows, block.rows) &&
       across == blocks(width, block.columns))
     return {rows, block.rows, across, even_groups(width, block.columns)};
-  if (shape.size() <= 2 && down == rows && across >= 1 && width % across == 0)
+  if (shape.size() <= 2 && down == rows && across >= 1 && width % across == 0) {
+    check_groups(parts, suffix, width, across, block.groups);
     return {rows, 1, across, even_groups(width, width / across)};
+  }
   std::string expected = temper::str("one number, or for a matrix ", shape_text({rows, width}),
                                      " one a row or [", rows, ", groups]");
   if (block.rows > 0)

@@ -10,9 +10,10 @@
 
 namespace temper::models {
 
-// Of blocks that share a scale. 0: there are no blocks.
+// Which weights share a scale, as the config says. Blocks of rows and columns; 0: there are none.
 struct BlockShape {
   int64_t rows = 0, columns = 0;
+  std::vector<int64_t> groups = {};  // else of a row's inputs, -1: all; empty: any number
 };
 
 // Which number of a grid belongs to a row and a group of columns.
@@ -27,7 +28,8 @@ struct ScaleGrid {
   std::vector<float> spread(const std::vector<float>& numbers) const;
 };
 // The grid that a tensor of this shape is of a matrix [rows, width]: one number; one a row, [rows]
-// or [rows, 1]; one a row and group of columns, [rows, groups]; one a block. Throws DataError.
+// or [rows, 1]; one a row and group of columns, [rows, groups]; one a block. Throws DataError, also
+// where no size in block.groups makes as many groups.
 ScaleGrid scale_grid(const MatrixParts& parts, const std::string& suffix, int64_t rows,
                      int64_t width, const BlockShape& block);
 
