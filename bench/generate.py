@@ -7,9 +7,10 @@ float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4,Q8_0,Q4_K_M,Q4_0-in
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
 runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
-(-fast, -amx, -integer: with that --arithmetic); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
-float32 alone. Q8_0, Q4_0, Q4_K_M, .. (llama.cpp's names of quantized files): both read the file that llama.cpp makes. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
-(Q8_0, Q6_K). --model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
+(-fast, -amx, -integer: with that --arithmetic); llama.cpp has F32, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
+float32 alone. Q8_0, Q4_0, Q4_K_M, .. (llama.cpp's names of quantized files): both read the file that llama.cpp makes.
+With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well (Q8_0, Q6_K).
+--model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
 bench/layers.py. llama.cpp reads the GGUF that Temper writes.
 llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
 default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
@@ -57,7 +58,7 @@ prompt = len(rows[0])
 llama_cpp.llama_backend_init()
 greedy = llama_cpp.llama_sampler_init_greedy()
 def load(kind):
-    file = path if kind == "F32" else f"{path[:-5]}-{kind}.gguf"
+    file = path if kind == "F32" else f"{path.removesuffix('.gguf')}-{kind}.gguf"
     if not os.path.exists(file):
         q = llama_cpp.llama_model_quantize_default_params()
         q.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + kind)
@@ -95,20 +96,20 @@ for kind in types:
     llama_cpp.llama_model_free(m)
 print("RESULT " + json.dumps(out))
 """
-STORAGES = ("float32", "bfloat16", "int8", "nf4")
-LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "bfloat16-amx": "BF16", "nf4-amx": "Q4_0", "int8": "Q8_0", "nf4": "Q4_0",
-               "int8-integer": "Q8_0", "nf4-integer": "Q4_0"}
+# Temper's storage formats, and llama.cpp's of the same bits.
+LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "nf4": "Q4_0"}
 
 
 def llama_type(storage):
-    return LLAMA_TYPES.get(storage, storage.partition("-")[0])
+    name = storage.partition("-")[0]
+    return LLAMA_TYPES.get(name, name)
 
 
 def temper(model, rows, folder, new, storage, cache, flags=()):
     """The program's own time of sampling, prompts included, without loading."""
     rest = "float32" if storage == "float32" else "bfloat16"
     storage, _, arithmetic = storage.partition("-")
-    if storage not in STORAGES:
+    if storage not in LLAMA_TYPES:
         model, storage = f"{folder}/gguf/model-float32-{storage}.gguf", "file"
     out = {}
     for count in (len(rows), 1):
@@ -171,7 +172,9 @@ def main():
         ours, hugging_face, llama = {}, {}, {}
         types = ",".join(dict.fromkeys(map(llama_type, storages)))
         for _ in range(args.rounds):
-            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, gguf, inputs, args.new, types))  # makes the quantized files
+            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, gguf, inputs, args.new, types))
+            if not llama and any(storage.partition("-")[0] not in LLAMA_TYPES for storage in storages):
+                parser.exit(1, "quantized files are made by llama.cpp, which did not run\n")
             ours = better(ours, {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages})
             if not args.no_hf:
                 hugging_face = better(hugging_face, peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))

@@ -78,13 +78,12 @@ def main():
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--base", help="a quantized base of Temper's own")
     args = parser.parse_args()
-    path = model(args.size)
     with tempfile.TemporaryDirectory() as directory:
-        ours = peers.temper("sft", f"{directory}/temper", f"model.path={args.base or path}", f"data.train={args.rows}",
+        ours = peers.temper("sft", f"{directory}/temper", f"model.path={args.base or model(args.size)}", f"data.train={args.rows}",
                             "data.columns={prompt: question, completion: answer}", f"train.batch_size={args.batch}",
                             f"train.max_steps={args.steps}", "optimizer.learning_rate=1e-4", "optimizer.schedule=linear", "adapter.method=qlora",
                             "model.dtype=bfloat16", f"model.arithmetic={args.arithmetic}", *(["train.recompute=blocks"] if args.recompute else []))
-        peer = None if args.no_peer else peers.run_python(args.python, PEER, path, args.rows, args.steps, args.batch, args.compute_dtype,
+        peer = None if args.no_peer else peers.run_python(args.python, PEER, model(args.size), args.rows, args.steps, args.batch, args.compute_dtype,
                                                           args.recompute, f"{directory}/peft")
     peers.report(f"QLoRA, {args.size}, Temper {args.arithmetic}, bitsandbytes in {args.compute_dtype}", "PEFT", ours, peer)
 
