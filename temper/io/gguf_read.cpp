@@ -121,6 +121,14 @@ struct Described {
   std::vector<int64_t> shape;  // of a tensor of blocks
 };
 
+[[noreturn]] void fail_unread(uint32_t type, const std::string& place) {
+  std::string found = str(type), read = "F32, F16, BF16";
+  for (const auto& [number, name] : gguf::kUnreadTypes)
+    if (number == type) found = name;
+  for (const gguf::BlockType& block : gguf::kBlockTypes) read += str(", ", block.name);
+  throw DataError(str(place, ": type ", found, " is not supported; expected one of ", read));
+}
+
 // A tensor's type, and the bytes that it then has.
 void set_type(Described& tensor, uint32_t type, const std::string& place) {
   for (const auto& [number, dtype] : gguf::kTensorTypes)
@@ -133,12 +141,7 @@ void set_type(Described& tensor, uint32_t type, const std::string& place) {
     }
   for (const gguf::BlockType& block : gguf::kBlockTypes)
     if (static_cast<uint32_t>(block.type) == type) tensor.block = &block;
-  std::string found = str("type ", type);
-  for (const auto& [number, name] : gguf::kUnreadTypes)
-    if (number == type) found = str("type ", name);
-  check<DataError>(tensor.block, place, ": ", found,
-                   " is not supported; expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K "
-                   "to Q6_K, IQ4_NL or MXFP4");
+  if (!tensor.block) fail_unread(type, place);
   const auto values = shape_bytes(tensor.view.shape, DType::kUInt8);
   check<DataError>(values.has_value(), place, ": a size below 0, or too large");
   const int64_t width = tensor.view.shape.empty() ? 1 : tensor.view.shape.back();

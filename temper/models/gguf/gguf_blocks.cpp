@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 namespace temper::models {
 namespace {
@@ -129,6 +131,18 @@ const gguf::BlockType& row_of(Block type) {
   return gguf::kBlockTypes[0];
 }
 
+// Both tables call a format by the name that GGUF has for it.
+constexpr std::optional<ops::WeightFormat> format_titled(std::string_view title) {
+  for (const ops::FormatRow& row : ops::kWeightFormats)
+    if (row.of_files && title == row.title) return row.format;
+  return {};
+}
+static_assert([] {
+  for (const gguf::BlockType& row : gguf::kBlockTypes)
+    if (!format_titled(row.name)) return false;
+  return true;
+}());
+
 bool has_offsets(Block type) {
   return ops::row_of(gguf_format(type)).offset != ops::OffsetKind::kNone;
 }
@@ -142,36 +156,7 @@ float kind_of(const ops::FormatRow& format, int code) {
 
 }  // namespace
 
-ops::WeightFormat gguf_format(Block type) {
-  using ops::WeightFormat;
-  switch (type) {
-    case Block::kQ4_0:
-      return WeightFormat::kQ4_0;
-    case Block::kQ4_1:
-      return WeightFormat::kQ4_1;
-    case Block::kQ5_0:
-      return WeightFormat::kQ5_0;
-    case Block::kQ5_1:
-      return WeightFormat::kQ5_1;
-    case Block::kQ8_0:
-      return WeightFormat::kQ8_0;
-    case Block::kQ2K:
-      return WeightFormat::kQ2K;
-    case Block::kQ3K:
-      return WeightFormat::kQ3K;
-    case Block::kQ4K:
-      return WeightFormat::kQ4K;
-    case Block::kQ5K:
-      return WeightFormat::kQ5K;
-    case Block::kQ6K:
-      return WeightFormat::kQ6K;
-    case Block::kIq4Nl:
-      return WeightFormat::kIq4Nl;
-    case Block::kMxfp4:
-      return WeightFormat::kMxFp4;
-  }
-  return WeightFormat::kQ8_0;
-}
+ops::WeightFormat gguf_format(Block type) { return *format_titled(row_of(type).name); }
 
 void read_gguf_row(Block type, const std::byte* bytes, int64_t width, GgufRow& row) {
   const gguf::BlockType& format = row_of(type);

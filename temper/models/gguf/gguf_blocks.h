@@ -14,10 +14,9 @@ namespace temper::models {
 // The storage format that holds such blocks as they are.
 ops::WeightFormat gguf_format(gguf::Block type);
 
-// A row of `width` values:
-//   value = kinds[code] * scale                         Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4, Q3_K, Q6_K
-//   value = code * scale - offset                       Q4_1, Q5_1, Q2_K, Q4_K, Q5_K
-// where, of K-quants, scale = scales[super-block] * sub_scales[group], offset likewise.
+// A row of `width` values: value = code_value * scale, or code_value * scale - offset where the
+// format has offsets (ops::FormatRow). Of K-quants, whose super-blocks have 256 values, scale =
+// scales[super-block] * sub_scales[group], offset likewise.
 struct GgufRow {
   int64_t group = 0;                 // values that share a scale
   std::vector<uint8_t> codes;        // [width]
