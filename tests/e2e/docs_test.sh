@@ -57,16 +57,20 @@ for page in (source / "docs").glob("*.md"):
     if page.name != "README.md" and f"({page.name})" not in (source / "docs/README.md").read_text():
         problems.append(f"docs/README.md: does not list {page.name}")
 
-# Papers that sources cite are in the tables of papers and models; sources that pages name exist.
-papers = (source / "docs/papers.md").read_text() + (source / "docs/models.md").read_text()
+# Papers that sources cite are in the tables of papers and models; sources that these and pages name exist.
+listed = {name: subprocess.run([temper, "list", name, "--markdown"], capture_output=True, text=True,
+                               check=True).stdout
+          for name in ("papers", "models")}
+papers = "".join(listed.values())
 for file in [*(source / "temper").rglob("*.cpp"), *(source / "temper").rglob("*.h")]:
     for paper in re.findall(r"arXiv (\d{4}\.\d{4,5})", file.read_text()):
         if paper not in papers:
             problems.append(f"{file.relative_to(source)}: arXiv {paper} is in no registry, and not in temper/cli/list/papers.cpp")
-for page in (source / "docs").glob("*.md"):
-    for file in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9-]+\.(?:cpp|h))`", page.read_text()):
+texts = {page.name: page.read_text() for page in (source / "docs").glob("*.md")} | listed
+for name, text in texts.items():
+    for file in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9-]+\.(?:cpp|h))`", text):
         if not (source / file).exists() and not (source / "temper" / file).exists():
-            problems.append(f"{page.name}: no file {file}")
+            problems.append(f"{name}: no file {file}")
 
 def help_of(verb):
     if verb not in helps:
