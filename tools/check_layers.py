@@ -10,8 +10,8 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "workers", "preference", "rl", "distill", "check", "cli"]
-NO_TORCH = {"base", "text", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar"}
+ORDER = ["base", "text", "image", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar", "vision", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "workers", "preference", "rl", "distill", "check", "cli"]
+NO_TORCH = {"base", "text", "image", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar"}
 MOST_FILES = 30
 KERNELS = "temper/ops/native/kernels"
 # The doctor names the instructions that the kernels are dispatched to.

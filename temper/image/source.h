@@ -1,0 +1,48 @@
+// Where a row's image comes from, and the image itself before its pixels are decoded.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "temper/image/image.h"
+
+namespace temper {
+
+// The struct `{bytes, path}` of Parquet files of `datasets`, or a text as rows spell it: a path or
+// a data: URI.
+struct ImageSource {
+  std::string text;   // unread where there are bytes
+  std::string bytes;  // a whole file
+};
+
+// The file's bytes. A path is relative to `directory` unless it begins with "/". A data: URI must
+// be base64 ("data:image/png;base64,.."). Throws DataError: an http or another URI, no such file,
+// no regular file, more bytes than limits.max_bytes (before they are read or decoded).
+std::string read_image_bytes(const ImageSource& source, const std::string& directory,
+                             const ImageLimits& limits = {});
+
+// An image whose header has been read. What came from a file is read again when its pixels are
+// wanted; what came otherwise is kept.
+class Image {
+ public:
+  // Throws DataError as read_image_bytes() and read_image_size() do.
+  static std::shared_ptr<const Image> open(const ImageSource& source, const std::string& directory,
+                                           const ImageLimits& limits = {});
+
+  const ImageSize& size() const { return size_; }
+  // SHA-256 of the file's bytes, hexadecimal: two images of one digest have the same pixels.
+  const std::string& digest() const { return digest_; }
+  // Empty where the image came from a data: URI or as bytes.
+  const std::string& path() const { return path_; }
+
+  // The file's bytes. Throws DataError where the file is no longer the one that was opened.
+  std::string bytes() const;
+  Picture decode() const;
+
+ private:
+  ImageSize size_;
+  ImageLimits limits_;
+  std::string digest_, path_, bytes_;
+};
+
+}  // namespace temper
