@@ -10,7 +10,7 @@ endfunction()
 
 # Folders whose code waits for people, files, other processes or the operations of ops: -O2 would only make their build
 # slower. No result depends on it.
-set(TEMPER_COLD data env http io metrics process rewards serve tinker workers preference rl distill check train models nn)
+set(TEMPER_COLD image data env http io metrics process rewards serve tinker workers preference rl distill check train models nn)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
 function(temper_sources hot cold)
@@ -61,12 +61,14 @@ function(temper_core_folders)
   list(REMOVE_ITEM cold ${elsewhere})
   temper_cold_library(temper_core_cold ${cold})
   temper_unity(temper_core_cold)
-  target_link_libraries(temper_core_cold PRIVATE nlohmann_json::nlohmann_json yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD)
+  target_link_libraries(temper_core_cold PRIVATE nlohmann_json::nlohmann_json yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD
+    PkgConfig::JPEG PkgConfig::PNG PkgConfig::WEBP)
   # The readers of rows need no LibTorch either; the layout keeps them below the models.
   add_library(temper_core SHARED ${sources} $<TARGET_OBJECTS:temper_core_cold>)
   target_include_directories(temper_core PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
   target_link_libraries(temper_core PUBLIC temper_text Threads::Threads nlohmann_json::nlohmann_json
-    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::OPENSSL ZLIB::ZLIB ${CMAKE_DL_LIBS})
+    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::JPEG PkgConfig::PNG PkgConfig::WEBP PkgConfig::OPENSSL ZLIB::ZLIB
+      ${CMAKE_DL_LIBS})
   set_target_properties(temper_core PROPERTIES INSTALL_RPATH "$ORIGIN")
   temper_unity(temper_core)
 endfunction()

@@ -11,7 +11,8 @@ pyarrow_version=26.0.1
 xgrammar_version=0.2.8
 xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80  # of the source package
 packages=(cmake g++ ninja-build pkg-config libhwy-dev libxxhash-dev libgloo-dev libyaml-cpp-dev nlohmann-json3-dev doctest-dev
-          libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libssl-dev libboost-dev libprotozero-dev)
+          libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libssl-dev libboost-dev libprotozero-dev
+          libjpeg-dev libpng-dev libwebp-dev)
 
 torch_deps=.deps/torch${TEMPER_CUDA:+-cuda}
 

@@ -5,7 +5,7 @@
 // transformers does with images that Pillow opened. Color profiles and gamma are not applied.
 //
 // The bytes are hostile: sizes are compared with the limits before anything is allocated, and
-// decoding takes time and memory in proportion to max_pixels (about 10 bytes a pixel) whatever the
+// decoding takes time and memory in proportion to max_pixels (about 12 bytes a pixel) whatever the
 // file claims: many scans of a progressive JPEG and large chunks of a PNG are errors.
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "temper/image/image.h"
 
@@ -14,6 +15,8 @@ struct ImageSource {
   std::string text;   // unread where there are bytes
   std::string bytes;  // a whole file
 };
+
+bool is_data_uri(std::string_view text);
 
 // The file's bytes. A path is relative to `directory` unless it begins with "/". A data: URI must
 // be base64 ("data:image/png;base64,.."). Throws DataError: an http or another URI, no such file,
