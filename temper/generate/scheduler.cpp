@@ -120,7 +120,7 @@ void Scheduler::add_decoding(ScheduledPass& pass, Speculation& speculation) {
     for (const DraftToken& t : sequence->draft) tokens.push_back(t.token);
     const int64_t count = static_cast<int64_t>(tokens.size()), position = sequence->length() - 1;
     sequence->pages->reserve(position + count);
-    pass.forest->add_root(tokens, position);
+    pass.forest->add_root(tokens, position, {}, sequence->prompt->rotation_shift());
     pass.rows.add(*sequence->pages, count);
     nn::append_adapter_rows(pass.adapters, adapter_of(sequence), count);
     pass.decoding_rows += count;
@@ -159,7 +159,8 @@ int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) 
     pass.to_score.push_back({&prompt, pass.forest->num_tokens(), prompt.filled, chunk});
   pass.forest->add_root(
       tokens.subspan(static_cast<size_t>(prompt.filled), static_cast<size_t>(chunk)), prompt.filled,
-      rows_within(prompt.request.rows, prompt.filled, chunk));
+      rows_within(prompt.request.rows, prompt.filled, chunk),
+      temper::rotation_shift(prompt.request.rows, prompt.filled));
   pass.rows.add(prompt.pages, chunk);
   nn::append_adapter_rows(pass.adapters, prompt.request.adapter, chunk);
   prompt.filled += chunk;

@@ -35,6 +35,8 @@ struct Prompt {
         callbacks(std::move(c)),
         pages(cache, request.adapter) {}
   int64_t length() const { return static_cast<int64_t>(request.prompt.size()); }
+  // Of what follows it.
+  int64_t rotation_shift() const { return temper::rotation_shift(request.rows, length()); }
   bool ready() const { return last_hidden.defined(); }
   // The end of it that belongs to the completion (Request::begun).
   std::span<const int32_t> begun() const {

@@ -71,6 +71,16 @@ nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_
   return config.rotary(theta, max_positions, "sliding_attention");
 }
 
+at::Tensor add_deep_rows(const at::Tensor& x, const std::vector<ExternalRows>& rows,
+                         int64_t block) {
+  std::vector<ops::RowsTerm> terms;
+  for (const ExternalRows& r : rows)
+    if (r.deep.defined() && block < r.deep.size(0))
+      terms.push_back({r.deep.select(0, block).narrow(0, r.first, r.count).to(x.device()),
+                       {r.begin, r.begin + r.count}});
+  return terms.empty() ? x : ops::add_scaled_rows(x, terms);
+}
+
 std::vector<bool> state_layers(const HfConfig& config, int64_t layers, const char* state_type,
                                const std::function<bool(int64_t layer)>& fallback) {
   std::vector<bool> has_state;

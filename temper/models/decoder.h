@@ -99,6 +99,10 @@ std::vector<bool> state_layers(const HfConfig& config, int64_t layers, const cha
 // older form of their configs has one rope_scaling, which is not that of the layers with a window.
 nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions);
 
+// x [N, hidden_size], what a body's block of this number gives, with what external rows add to it
+// (ExternalRows::deep).
+at::Tensor add_deep_rows(const at::Tensor& x, const std::vector<ExternalRows>& rows, int64_t block);
+
 // A block's attention; null: it carries a state.
 inline nn::Attention* attention_in(nn::Attention& layer) { return &layer; }
 inline const nn::Attention* attention_in(const nn::Attention& layer) { return &layer; }
@@ -136,6 +140,7 @@ class Decoder : public Backbone {
     at::Tensor x = embed_tokens.forward(context);
     nn::Context inner = context;
     inner.rows = nullptr;
+    int64_t number = 0;
     for (auto& layer : layers) {
       // Attention reads every row of its input: only the last block's result is anybody else's.
       const bool last = layer.get() == &layers[layers.size() - 1] && !context.observe &&
@@ -143,6 +148,7 @@ class Decoder : public Backbone {
       x = nn::run_block(*layer, x, context,
                         [block = layer.get(), in_block = last ? context : inner](
                             const at::Tensor& in) { return block->forward(in, in_block); });
+      x = add_deep_rows(x, context.forest->rows, number++);
     }
     if (context.observe) (*context.observe)(x);
     return norm.forward(x);

@@ -208,8 +208,7 @@ std::vector<at::Tensor> Attention::project_heads(const ops::LinearInput& x, cons
 
 ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
   if (!rotary_) return {};
-  const std::vector<int64_t>& position = context.forest->position;
-  return rotary_->table(*std::max_element(position.begin(), position.end()) + 1, q.options());
+  return rotary_->table(*context.forest, q.options());
 }
 
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {

@@ -120,6 +120,22 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
           1.0f / (static_cast<float>(config.short_factor[static_cast<size_t>(i / 2)]) * wavelength);
     inverse_frequency_.push_back(frequency);
   }
+  set_axes();
+}
+
+void Rotary::set_axes() {
+  const auto& [time, rows, columns] = config_.sections;
+  if (time == 0 && rows == 0 && columns == 0) return;
+  const int64_t pairs = std::ssize(inverse_frequency_);
+  check<ConfigError>(config_.sections_interleaved || time + rows + columns == pairs,
+                     "mrope_section: ", time, ", ", rows, " and ", columns, " of ", pairs,
+                     " rotary frequencies; expected as many in all");
+  for (int64_t i = 0; i < pairs; ++i) {
+    const bool interleaved = config_.sections_interleaved;
+    const bool of_row = interleaved ? i % 3 == 1 && i < 3 * rows : i >= time && i < time + rows,
+               of_column = interleaved ? i % 3 == 2 && i < 3 * columns : i >= time + rows;
+    axis_.push_back(of_row ? 1 : of_column ? 2 : 0);
+  }
 }
 
 void Rotary::check_length(int64_t positions) const {
@@ -173,6 +189,25 @@ ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like)
                     std::floor(static_cast<double>(p) / config_.original_max_position_embeddings));
   table_.query_scale = scale.to(like);
   return table_;
+}
+
+ops::RotaryTable Rotary::table(const Forest& forest, const at::TensorOptions& like) const {
+  const std::vector<int64_t>& position = forest.position;
+  // Rotary positions are never beyond positions.
+  const ops::RotaryTable all = table(*std::max_element(position.begin(), position.end()) + 1, like);
+  if (forest.rotation.empty() || axis_.empty()) return all;
+  const int64_t tokens = forest.num_tokens(), pairs = std::ssize(axis_);
+  at::Tensor row = at::empty({tokens, pairs}, at::kLong);
+  int64_t* to = row.mutable_data_ptr<int64_t>();
+  for (const std::array<int32_t, 3>& of_token : forest.rotation)
+    for (const size_t axis : axis_) *to++ = of_token[axis];
+  row = row.to(like.device());
+  ops::RotaryTable by_token{
+      all.cos.gather(0, row), all.sin.gather(0, row), all.interleaved, {}, true};
+  if (all.query_scale.defined())
+    by_token.query_scale =
+        all.query_scale.index_select(0, at::tensor(position, at::kLong).to(like.device()));
+  return by_token;
 }
 
 }  // namespace temper::nn

@@ -2,6 +2,7 @@
 // checkpoints name.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -36,6 +37,12 @@ struct RotaryConfig {
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p /
   // original_max_position_embeddings)) (Llama 4's temperature); 0: they are not.
   double query_scale_beta = 0;
+  // How many frequencies rotate by each axis of Forest::rotation; all 0: by position alone.
+  // Interleaved (Qwen3-VL): frequency i rotates by the row where i % 3 = 1 and i < 3 sections[1],
+  // by the column where i % 3 = 2 and i < 3 sections[2], else by time; else they follow one another
+  // (Qwen2.5-VL).
+  std::array<int64_t, 3> sections{};
+  bool sections_interleaved = false;
 };
 
 // yarn's factor of cosines and sines where the config does not give one: 0.1 mscale ln(factor) + 1,
@@ -54,14 +61,19 @@ class Rotary {
   // never changes: a longer table is another one. Throws ConfigError for more positions than the
   // config allows.
   ops::RotaryTable table(int64_t positions, const at::TensorOptions& like) const;
+  // The same for a forest's tokens: by token where it has rotary positions of three axes, and the
+  // config has sections.
+  ops::RotaryTable table(const Forest& forest, const at::TensorOptions& like) const;
 
   const std::vector<float>& inverse_frequency() const { return inverse_frequency_; }
 
  private:
   void check_length(int64_t positions) const;
+  void set_axes();
 
   RotaryConfig config_;
   std::vector<float> inverse_frequency_;  // [rotated / 2]
+  std::vector<size_t> axis_;              // [rotated / 2], of Forest::rotation; empty: no sections
   mutable std::mutex mutex_;
   mutable ops::RotaryTable table_;  // the longest that was asked for
 };

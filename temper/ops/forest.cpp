@@ -5,6 +5,24 @@
 #include "temper/base/error.h"
 
 namespace temper {
+namespace {
+
+constexpr int64_t kMostOfGrid = 1 << 15;
+
+// Of rows within the grid, or of none: whether the last one is the grid's.
+bool ends_grid(const ExternalRows& r) { return r.cells() > 0 && r.first + r.count == r.cells(); }
+int64_t shift_of_grid(const ExternalRows& r) {
+  return std::max(r.grid_rows, r.grid_columns) - r.cells();
+}
+
+}  // namespace
+
+int64_t rotation_shift(std::span<const ExternalRows> rows, int64_t tokens) {
+  int64_t shift = 0;
+  for (const ExternalRows& r : rows)
+    if (r.begin + r.count <= tokens && ends_grid(r)) shift += shift_of_grid(r);
+  return shift;
+}
 
 void check_rows(std::span<const ExternalRows> rows, int64_t tokens) {
   int64_t end = 0;
@@ -16,6 +34,16 @@ void check_rows(std::span<const ExternalRows> rows, int64_t tokens) {
     check(r.first >= 0 && r.count <= r.features.size(0) - r.first, "external rows: ", r.count,
           " from row ", r.first, " on of ", r.features.size(0));
     check(!r.digest.empty(), "external rows without a digest");
+    check(!r.deep.defined() ||
+              (r.deep.dim() == 3 && r.deep.scalar_type() == at::kFloat &&
+               r.deep.size(1) == r.features.size(0) && r.deep.size(2) == r.features.size(1)),
+          "external rows: found deep features of another form, expected [layers, R, hidden_size] "
+          "float32");
+    check(r.grid_rows >= 0 && r.grid_columns >= 0 && r.grid_rows <= kMostOfGrid &&
+              r.grid_columns <= kMostOfGrid &&
+              (r.cells() == 0 ? r.grid_rows == r.grid_columns : r.first + r.count <= r.cells()),
+          "external rows: ", r.count, " from cell ", r.first, " on of a grid of ", r.grid_rows,
+          " rows and ", r.grid_columns, " columns");
     end = r.begin + r.count;
   }
 }
@@ -26,15 +54,18 @@ std::vector<ExternalRows> rows_within(std::span<const ExternalRows> rows, int64_
   for (const ExternalRows& r : rows) {
     const int64_t from = std::max(r.begin, begin),
                   until = std::min(r.begin + r.count, begin + count);
-    if (from < until)
-      out.push_back({from - begin, until - from, r.features, r.first + from - r.begin, r.digest});
+    if (from >= until) continue;
+    ExternalRows& part = out.emplace_back(r);
+    part.begin = from - begin;
+    part.count = until - from;
+    part.first += from - r.begin;
   }
   return out;
 }
 
 int64_t Forest::add_root(std::span<const int32_t> segment_tokens, int64_t first_position,
-                         std::span<const ExternalRows> segment_rows) {
-  return append(-1, first_position, segment_tokens, segment_rows);
+                         std::span<const ExternalRows> segment_rows, int64_t first_shift) {
+  return append(-1, first_position, segment_tokens, segment_rows, first_shift);
 }
 
 int64_t Forest::add_child(int64_t parent_segment, std::span<const int32_t> segment_tokens,
@@ -43,12 +74,13 @@ int64_t Forest::add_child(int64_t parent_segment, std::span<const int32_t> segme
             subtree_end[parent_segment] == num_segments(),
         "forest: segment ", parent_segment, " is closed; children follow their parent depth first");
   const int64_t parent_end = segment_start[parent_segment + 1];
-  return append(parent_segment, position[parent_end - 1] + 1, segment_tokens, segment_rows);
+  return append(parent_segment, position[parent_end - 1] + 1, segment_tokens, segment_rows,
+                shift[parent_segment]);
 }
 
 int64_t Forest::append(int64_t parent_segment, int64_t first_position,
                        std::span<const int32_t> segment_tokens,
-                       std::span<const ExternalRows> segment_rows) {
+                       std::span<const ExternalRows> segment_rows, int64_t first_shift) {
   check(!segment_tokens.empty(), "forest: a segment needs at least one token");
   check_rows(segment_rows, std::ssize(segment_tokens));
   const int64_t segment = num_segments(), first_token = num_tokens();
@@ -56,12 +88,40 @@ int64_t Forest::append(int64_t parent_segment, int64_t first_position,
   tokens.insert(tokens.end(), segment_tokens.begin(), segment_tokens.end());
   for (size_t i = 0; i < segment_tokens.size(); ++i)
     position.push_back(first_position + static_cast<int64_t>(i));
+  append_rotation(first_token, segment_rows, first_shift);
   segment_start.push_back(num_tokens());
   parent.push_back(parent_segment);
   subtree_end.push_back(segment + 1);
   for (int64_t above = parent_segment; above >= 0; above = parent[above])
     subtree_end[above] = segment + 1;
   return segment;
+}
+
+void Forest::append_rotation(int64_t first_token, std::span<const ExternalRows> segment_rows,
+                             int64_t first_shift) {
+  const auto has_grid = [](const ExternalRows& r) { return r.cells() > 0; };
+  const bool turns = first_shift != 0 || std::ranges::any_of(segment_rows, has_grid);
+  shift.push_back(first_shift);
+  if (!turns && rotation.empty()) return;
+  const auto add_text = [&](int64_t from, int64_t end, int64_t by) {
+    for (int64_t t = from; t < end; ++t) {
+      const auto p = static_cast<int32_t>(position[static_cast<size_t>(t)] + by);
+      rotation.push_back({p, p, p});
+    }
+  };
+  add_text(std::ssize(rotation), first_token, 0);  // before the first grid
+  for (const ExternalRows& r : segment_rows) {
+    if (r.cells() == 0) continue;
+    const int64_t begin = first_token + r.begin;
+    add_text(std::ssize(rotation), begin, shift.back());
+    const int64_t start = position[static_cast<size_t>(begin)] - r.first + shift.back();
+    for (int64_t cell = r.first; cell < r.first + r.count; ++cell)
+      rotation.push_back({static_cast<int32_t>(start),
+                          static_cast<int32_t>(start + cell / r.grid_columns),
+                          static_cast<int32_t>(start + cell % r.grid_columns)});
+    if (ends_grid(r)) shift.back() += shift_of_grid(r);
+  }
+  add_text(std::ssize(rotation), num_tokens(), shift.back());
 }
 
 }  // namespace temper

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,10 +27,20 @@ struct ExternalRows {
   // Not empty. Identifies the features in the prefix cache, as long as the weights do not change:
   // equal digests share cached keys and values.
   std::string digest;
+  // [L, R, hidden_size] float32: what is added to the rows after each of the body's first L blocks
+  // (Qwen3-VL's deep features); undefined: nothing.
+  at::Tensor deep = {};
+  // Not 0: the features are the cells of an image's grid, row by row, and families with rotary
+  // positions of three axes place them so (Forest::rotation).
+  int64_t grid_rows = 0, grid_columns = 0;
+  int64_t cells() const { return grid_rows * grid_columns; }
 };
 // Throws RunError unless the rows are ascending, disjoint, within [0, tokens), and have features
 // and a digest.
 void check_rows(std::span<const ExternalRows> rows, int64_t tokens);
+// What the grids that end within the first `tokens` tokens leave for later ones: their rotary
+// positions are their positions plus this, which is 0 or less.
+int64_t rotation_shift(std::span<const ExternalRows> rows, int64_t tokens);
 // The part of the rows that belongs to the tokens [begin, begin + count), with `begin` as token 0.
 std::vector<ExternalRows> rows_within(std::span<const ExternalRows> rows, int64_t begin,
                                       int64_t count);
@@ -41,6 +52,12 @@ struct Forest {
   std::vector<int64_t> parent;            // [S], -1: a root
   std::vector<int64_t> subtree_end;       // [S], one past the last segment below
   std::vector<ExternalRows> rows;         // for some of the tokens, ascending
+  // [N] where rows of the forest have a grid or a segment starts behind one, else empty: positions
+  // on the axes time, row and column (M-RoPE, Wang et al., arXiv 2409.12191). Text has its position
+  // on all three; cell (i, j) of a grid that starts at p has (p, p + i, p + j), and what follows
+  // goes on at p + max(grid_rows, grid_columns).
+  std::vector<std::array<int32_t, 3>> rotation;
+  std::vector<int64_t> shift;  // [S], rotation_shift() at the segment's end
 
   // A backend's own tables for this forest, computed once and reused by its operations. Accessed by
   // std::atomic_load and std::atomic_store, as passes of several threads may share a forest.
@@ -50,9 +67,10 @@ struct Forest {
   int64_t num_segments() const { return static_cast<int64_t>(parent.size()); }
 
   // Appends a root whose first token is at `first_position` (above 0: its prefix is in the cache).
-  // `segment_rows` are relative to the segment's first token. Returns the segment's index.
+  // `segment_rows` are relative to the segment's first token, `first_shift` is rotation_shift() of
+  // the prefix. Returns the segment's index.
   int64_t add_root(std::span<const int32_t> segment_tokens, int64_t first_position = 0,
-                   std::span<const ExternalRows> segment_rows = {});
+                   std::span<const ExternalRows> segment_rows = {}, int64_t first_shift = 0);
 
   // Appends a child of `parent_segment`. Throws RunError unless the parent is the segment added
   // last or one of its ancestors, so that the order stays depth-first, and if the segment is empty.
@@ -62,7 +80,9 @@ struct Forest {
  private:
   int64_t append(int64_t parent_segment, int64_t first_position,
                  std::span<const int32_t> segment_tokens,
-                 std::span<const ExternalRows> segment_rows);
+                 std::span<const ExternalRows> segment_rows, int64_t first_shift);
+  void append_rotation(int64_t first_token, std::span<const ExternalRows> segment_rows,
+                       int64_t first_shift);
 };
 
 }  // namespace temper

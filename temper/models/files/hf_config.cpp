@@ -172,6 +172,7 @@ double rotated_share(const HfConfig& part, double fallback, bool may_be_partial)
 // Phi 3's first files call longrope su or yarn.
 std::string rope_type(const HfConfig& part) {
   const std::string type = part.text("rope_type", part.text("type", "default"));
+  if (type == "mrope") return "default";  // Qwen2.5-VL's first files; mrope_section says more
   return part.has("short_factor") && (type == "su" || type == "yarn") ? "longrope" : type;
 }
 
@@ -305,6 +306,20 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, int64_t max_positions,
   rotary.theta = number_above(*part, "rope_theta", 0, rotary.theta);
   read_scaling(*this, *part, layer_type.empty(), max_positions, rotary);
   return rotary;
+}
+
+void HfConfig::read_sections(nn::RotaryConfig& rotary, std::array<int64_t, 3> usual,
+                             bool interleaved) const {
+  const std::optional<HfConfig> part = rope_section();
+  std::vector<double> found;
+  if (part) found = part->numbers("mrope_section");
+  if (found.empty() && !multimodal_) return;
+  if (found.empty()) found.assign(usual.begin(), usual.end());
+  const auto whole = [](double n) { return n >= 0 && n <= INT32_MAX && n == std::floor(n); };
+  if (found.size() != 3 || !std::ranges::all_of(found, whole))
+    part->fail("mrope_section", "expected three numbers of frequencies");
+  for (size_t i = 0; i < 3; ++i) rotary.sections[i] = static_cast<int64_t>(found[i]);
+  rotary.sections_interleaved = interleaved;
 }
 
 ops::Activation HfConfig::activation(std::string_view key, std::string fallback) const {

@@ -1,6 +1,7 @@
 // config.json of a Hugging Face model, as transformers 4 and 5 write it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,6 +48,10 @@ class HfConfig {
   nn::RotaryConfig rotary(double default_theta, int64_t max_positions,
                           std::string_view layer_type = "",
                           std::optional<double> default_share = std::nullopt) const;
+  // Sets the sections of rotary embedding by three axes, `usual` where the config does not have
+  // them; a config of text alone without them keeps none.
+  void read_sections(nn::RotaryConfig& rotary, std::array<int64_t, 3> usual,
+                     bool interleaved) const;
   // The object that holds them, for keys of a family's own; nullopt: there is none.
   std::optional<HfConfig> rope_section(std::string_view layer_type = "") const;
   // A list of numbers; empty where the key is missing.

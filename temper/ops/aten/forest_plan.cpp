@@ -171,6 +171,7 @@ FlashPart ForestPlan::make_flash(int64_t depth) const {
 }
 
 RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
+  if (table.by_token) return rotary_rows(table, position_);  // each call has its own
   const std::lock_guard lock(mutex_);
   for (const auto& [from, rows] : rotary_)
     if (is_same(from, table)) return rows;

@@ -52,7 +52,8 @@ at::Tensor prepare_backward(const AttentionSpec& s, const RotaryRows& rotary, in
 
 RotaryRows rotary_rows(const RotaryTable& table, const at::Tensor& position) {
   const auto rows = [&](const at::Tensor& x) {
-    return x.to(position.device()).index_select(0, position).unsqueeze(1);
+    const at::Tensor all = x.to(position.device());
+    return (table.by_token ? all : all.index_select(0, position)).unsqueeze(1);
   };
   RotaryRows at{{}, {}, table.interleaved};
   if (table.cos.defined()) {
@@ -72,7 +73,7 @@ RotaryRows range_of(const RotaryRows& rotary, int64_t first, int64_t count) {
 
 bool is_same(const RotaryTable& a, const RotaryTable& b) {
   return a.cos.is_same(b.cos) && a.sin.is_same(b.sin) && a.interleaved == b.interleaved &&
-         a.query_scale.is_same(b.query_scale);
+         a.by_token == b.by_token && a.query_scale.is_same(b.query_scale);
 }
 
 at::Tensor prepare_queries(const AttentionSpec& s, const RotaryRows& rotary, const at::Tensor& q) {

@@ -5,8 +5,8 @@
 
 namespace temper::ops::aten_impl {
 
-// A rotary table at each row's position: cos and sin [N, 1, rotated / 2] and the queries' scale
-// [N, 1, 1], undefined where the table's are.
+// A rotary table's row for each row of the batch: cos and sin [N, 1, rotated / 2] and the queries'
+// scale [N, 1, 1], undefined where the table's are.
 struct RotaryRows {
   at::Tensor cos, sin;
   bool interleaved = false;

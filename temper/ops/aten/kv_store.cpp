@@ -34,7 +34,7 @@ class AtenKvPass : public KvPass {
   std::vector<Reading> readings(const AttentionSpec& spec) const;
   PaddedBatch batch(const std::vector<Reading>& readings) const;
   const std::vector<PaddedBatch>& batches(const AttentionSpec& spec) const;
-  const RotaryRows& rotary_of(const RotaryTable& table) const;
+  RotaryRows rotary_of(const RotaryTable& table) const;
   // Whether flash kernels may read the pages in this layer.
   bool reads_pages(const AttentionSpec& spec) const;
   const PagedFlashBatch& paged_batch() const;
@@ -153,7 +153,8 @@ const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) c
   return shapes_.back()->batches;
 }
 
-const RotaryRows& AtenKvPass::rotary_of(const RotaryTable& table) const {
+RotaryRows AtenKvPass::rotary_of(const RotaryTable& table) const {
+  if (table.by_token) return rotary_rows(table, position_);  // each call has its own
   for (const auto& known : rotary_)
     if (is_same(known->first, table)) return known->second;
   rotary_.push_back(
@@ -196,7 +197,7 @@ const PagedFlashBatch& AtenKvPass::paged_batch() const {
 at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const RotaryTable& rotary,
                               const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
   const BelowAutograd below;
-  const RotaryRows& rows = rotary_of(rotary);
+  const RotaryRows rows = rotary_of(rotary);
   const at::Tensor heads = prepare_queries(s, rows, q);
   at::Tensor keys = store_.keys(layer), values = store_.values(layer);
   const auto write = [&](at::Tensor& to, const at::Tensor& x) {

@@ -20,7 +20,8 @@ struct RotaryTable {
   at::Tensor cos, sin;
   bool interleaved = false;  // feature 2i is paired with 2i + 1, not i with i + rotated / 2
   at::Tensor query_scale =
-      {};  // [positions]: queries are multiplied by it at last; undefined: by 1
+      {};                 // [positions]: queries are multiplied by it at last; undefined: by 1
+  bool by_token = false;  // rows are those of the forest's tokens, not of positions
 };
 
 struct AttentionSpec {

@@ -22,12 +22,6 @@ kernels::ForestView forest_view(const Forest& f) {
           f.subtree_end.data()};
 }
 
-// Of the tokens whose queries q has.
-std::span<const int64_t> positions(const Forest& forest, int64_t first, const at::Tensor& q) {
-  return std::span(forest.position)
-      .subspan(static_cast<size_t>(first), static_cast<size_t>(q.size(0)));
-}
-
 template <class T>
 void join_sinks(const AttentionSpec& spec, at::Tensor& out, at::Tensor& lse) {
   if (!spec.sinks.defined()) return;
@@ -118,8 +112,9 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
     for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row)
       queries[static_cast<size_t>(row)] = {of_sequence, position_[static_cast<size_t>(row)]};
   }
-  const at::Tensor rq = prepare_queries<float>(spec, rotary, position_, q);
-  const at::Tensor rk = prepare_keys<float>(spec, rotary, position_, k),
+  const TableRows rows(rotary, position_);
+  const at::Tensor rq = prepare_queries<float>(spec, rotary, rows.all(), q);
+  const at::Tensor rk = prepare_keys<float>(spec, rotary, rows.all(), k),
                    rv = values_beside<float>(spec, rk, v);
   at::Tensor out = at::empty_like(q);
   kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
@@ -141,8 +136,9 @@ AttentionResult NativeBackend::attention(const AttentionSpec& spec, const Rotary
   at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), spec.num_heads}, q.options());
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
-    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
+    const TableRows rows(rotary, forest.position);
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, rows.of(first, q), q);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, rows.all(), k),
                      rv = values_beside<T>(spec, rk, v);
     kernels::attention<T>(attention_shape(spec), forest_view(forest), {first, first + q.size(0)},
                           values<T>(rq), values<T>(rk), values<T>(rv), out.mutable_data_ptr<T>(),
@@ -163,8 +159,9 @@ AttentionGradients NativeBackend::attention_backward(
                        zeros(spec.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare_queries<T>(spec, rotary, positions(forest, first, q), q);
-    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
+    const TableRows rows(rotary, forest.position);
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, rows.of(first, q), q);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, rows.all(), k),
                      rv = values_beside<T>(spec, rk, v);
     kernels::attention_backward<T>(
         attention_shape(spec), forest_view(forest), {first, first + q.size(0)}, values<T>(rq),
@@ -175,8 +172,8 @@ AttentionGradients NativeBackend::attention_backward(
       d.k = ops::add_scaled(d.k, d.v);
       d.v.reset();
     }
-    d.q = prepare_queries_backward<T>(spec, rotary, positions(forest, first, q), q, d.q, d.q_norm);
-    d.k = prepare_backward<T>(spec, rotary, forest.position, spec.num_kv_heads, k, spec.k_norm, d.k,
+    d.q = prepare_queries_backward<T>(spec, rotary, rows.of(first, q), q, d.q, d.q_norm);
+    d.k = prepare_backward<T>(spec, rotary, rows.all(), spec.num_kv_heads, k, spec.k_norm, d.k,
                               d.k_norm);
   });
   return d;

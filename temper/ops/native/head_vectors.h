@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <numeric>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "temper/ops/layers/attention.h"
 #include "temper/ops/native/kernels/attention/cache_dtype.h"
@@ -12,6 +14,30 @@
 #include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
+
+// The row of a rotary table for each of a forest's tokens.
+class TableRows {
+ public:
+  // `position` outlives it.
+  TableRows(const RotaryTable& rotary, const std::vector<int64_t>& position) : rows_(position) {
+    if (!rotary.by_token) return;
+    tokens_.resize(position.size());
+    std::iota(tokens_.begin(), tokens_.end(), 0);
+    rows_ = tokens_;
+  }
+  TableRows(const TableRows&) = delete;
+  TableRows& operator=(const TableRows&) = delete;
+
+  std::span<const int64_t> all() const { return rows_; }
+  // Of the tokens from `first` on that x has rows of.
+  std::span<const int64_t> of(int64_t first, const at::Tensor& x) const {
+    return rows_.subspan(static_cast<size_t>(first), static_cast<size_t>(x.size(0)));
+  }
+
+ private:
+  std::vector<int64_t> tokens_;
+  std::span<const int64_t> rows_;
+};
 
 // Rotates heads' vectors, or with `inverse` their gradients back, in place.
 template <class T>

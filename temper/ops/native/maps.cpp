@@ -133,8 +133,9 @@ HeadVectors NativeBackend::head_vectors(const AttentionSpec& s, const RotaryTabl
   const int64_t n = forest.num_tokens();
   return dispatch(q, [&](auto zero) -> HeadVectors {
     using T = decltype(zero);
-    return {prepare_queries<T>(s, rotary, forest.position, q).view({n, s.num_heads, s.head_dim}),
-            prepare_keys<T>(s, rotary, forest.position, k).view({n, s.num_kv_heads, s.head_dim})};
+    const TableRows rows(rotary, forest.position);
+    return {prepare_queries<T>(s, rotary, rows.all(), q).view({n, s.num_heads, s.head_dim}),
+            prepare_keys<T>(s, rotary, rows.all(), k).view({n, s.num_kv_heads, s.head_dim})};
   });
 }
 
@@ -149,9 +150,9 @@ AttentionGradients NativeBackend::head_vectors_backward(const AttentionSpec& s,
   AttentionGradients d{{}, {}, {}, zeros(s.q_norm), zeros(s.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    d.q = prepare_queries_backward<T>(s, rotary, forest.position, q, gradients.q.view_as(q),
-                                      d.q_norm);
-    d.k = prepare_backward<T>(s, rotary, forest.position, s.num_kv_heads, k, s.k_norm,
+    const TableRows rows(rotary, forest.position);
+    d.q = prepare_queries_backward<T>(s, rotary, rows.all(), q, gradients.q.view_as(q), d.q_norm);
+    d.k = prepare_backward<T>(s, rotary, rows.all(), s.num_kv_heads, k, s.k_norm,
                               gradients.k.view_as(k), d.k_norm);
   });
   return d;

@@ -29,6 +29,7 @@ void set_delta_net(const HfConfig& config, DecoderConfig& c, bool joined) {
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.attention.qk_norm = c.attention.norm_one_plus = c.attention.output_gate = true;
   c.rotary = config.rotary(10000, c.max_position_embeddings, "", 0.25);
+  config.read_sections(c.rotary, {11, 11, 10}, /*interleaved=*/true);
   const int64_t interval = config.integer("full_attention_interval", 4);
   c.has_state = state_layers(config, c.num_hidden_layers, "linear_attention",
                              [interval](int64_t layer) { return (layer + 1) % interval != 0; });

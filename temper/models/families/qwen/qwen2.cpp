@@ -24,6 +24,7 @@ DecoderConfig qwen2_config(const HfConfig& config) {
   c.attention.qkv_bias = true;
   c.window = qwen_windows(config, c.num_hidden_layers);
   c.rotary = config.rotary(10000, c.max_position_embeddings);
+  config.read_sections(c.rotary, {16, 24, 24}, /*interleaved=*/false);
   return c;
 }
 

@@ -18,6 +18,7 @@ DecoderConfig qwen3_config(const HfConfig& config) {
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.window = qwen_windows(config, c.num_hidden_layers);
   c.rotary = config.rotary(10000, c.max_position_embeddings);
+  config.read_sections(c.rotary, {24, 20, 20}, /*interleaved=*/true);
   return c;
 }
 
