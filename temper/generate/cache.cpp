@@ -190,8 +190,14 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
 int64_t PageTable::reuse(std::span<const int32_t> tokens, std::span<const ExternalRows> rows) {
   weights_ = cache_->weights_;
   std::vector<int64_t> known = cache_->tree_.find(root_, tokens.first(tokens.size() - 1), rows);
-  if (cache_->has_states())
-    while (!known.empty() && cache_->snapshots_.of(known.back()) < 0) known.pop_back();
+  // The keys of open rows are computed together.
+  const auto ends_in_open = [&] {
+    const int64_t end = std::ssize(known) * cache_->page_tokens();
+    return whole_cut(rows, end) != end;
+  };
+  while (!known.empty() &&
+         (ends_in_open() || (cache_->has_states() && cache_->snapshots_.of(known.back()) < 0)))
+    known.pop_back();
   for (const int64_t page : known) share(page);
   const int64_t filled = static_cast<int64_t>(pages_.size()) * cache_->page_tokens();
   if (cache_->has_states() && filled > 0) {
@@ -262,7 +268,7 @@ std::unique_ptr<const ops::KvPass> BatchRows::pass(const Forest& forest) const {
   }
   check(rows > 0 && rows == forest.num_tokens(), "cached rows: ", rows, " for a batch of ",
         forest.num_tokens());
-  std::unique_ptr<ops::KvPass> pass = cache.store_->pass(sequences, forest.position);
+  std::unique_ptr<ops::KvPass> pass = cache.store_->pass(sequences, forest);
   if (cache.has_states()) pass->carry(cache.states_, std::move(slots));
   return pass;
 }

@@ -171,8 +171,8 @@ class PageTable {
   // exactly so far.
   void fork(const PageTable& from, int64_t tokens);
   // An empty table begins with the known pages of these tokens and rows, where layers have states
-  // up to the last one with a snapshot. Returns the positions that are filled: fewer than the
-  // tokens, so that one is left to go through the model.
+  // up to the last one with a snapshot, never between open rows. Returns the positions that are
+  // filled: fewer than the tokens, so that one is left to go through the model.
   int64_t reuse(std::span<const int32_t> tokens, std::span<const ExternalRows> rows = {});
   // The whole pages of these tokens are filled: later sequences may begin with them. Where another
   // page is known that holds the same, the table uses that one from now on.

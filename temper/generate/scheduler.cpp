@@ -146,14 +146,16 @@ void Scheduler::plan_prefill(const PassOf& pass_of) {
     if (room > 0 && rest(*prompt) > 0) room -= add_chunk(pass_of(*prompt), *prompt, room);
 }
 
-// The next tokens of the prompt, at most so many. Gives how many.
+// The next tokens of the prompt, at most so many, or the open rows that come next. Gives how many.
 int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) {
   const std::span<const int32_t> tokens = prompt.request.prompt;
   if (prompt.filled == 0 && !prompt.logprobs) {
     prompt.filled = prompt.pages.reuse(tokens, prompt.request.rows);
     statistics_.reused_tokens += prompt.filled;
   }
-  const int64_t chunk = std::min(most, prompt.length() - prompt.filled);
+  const int64_t chunk = whole_cut(prompt.request.rows,
+                                  std::min(prompt.filled + most, prompt.length()), prompt.filled) -
+                        prompt.filled;
   prompt.pages.reserve(prompt.filled + chunk);
   if (prompt.logprobs)
     pass.to_score.push_back({&prompt, pass.forest->num_tokens(), prompt.filled, chunk});

@@ -48,6 +48,13 @@ void check_rows(std::span<const ExternalRows> rows, int64_t tokens) {
   }
 }
 
+int64_t whole_cut(std::span<const ExternalRows> rows, int64_t tokens, int64_t least) {
+  for (const ExternalRows& r : rows)
+    if (r.open && r.begin < tokens && tokens < r.begin + r.count)
+      return r.begin > least ? r.begin : r.begin + r.count;
+  return tokens;
+}
+
 std::vector<ExternalRows> rows_within(std::span<const ExternalRows> rows, int64_t begin,
                                       int64_t count) {
   std::vector<ExternalRows> out;
@@ -89,6 +96,7 @@ int64_t Forest::append(int64_t parent_segment, int64_t first_position,
   for (size_t i = 0; i < segment_tokens.size(); ++i)
     position.push_back(first_position + static_cast<int64_t>(i));
   append_rotation(first_token, segment_rows, first_shift);
+  append_open(first_token, segment_rows);
   segment_start.push_back(num_tokens());
   parent.push_back(parent_segment);
   subtree_end.push_back(segment + 1);
@@ -122,6 +130,21 @@ void Forest::append_rotation(int64_t first_token, std::span<const ExternalRows> 
     if (ends_grid(r)) shift.back() += shift_of_grid(r);
   }
   add_text(std::ssize(rotation), num_tokens(), shift.back());
+}
+
+void Forest::append_open(int64_t first_token, std::span<const ExternalRows> segment_rows) {
+  const bool any = std::ranges::any_of(segment_rows, &ExternalRows::open);
+  if (!any && open.empty()) return;
+  for (int64_t t = std::ssize(open); t < num_tokens(); ++t) {
+    const int64_t p = position[static_cast<size_t>(t)];
+    open.push_back({p, p + 1});
+  }
+  for (const ExternalRows& r : segment_rows) {
+    if (!r.open) continue;
+    const auto begin = static_cast<size_t>(first_token + r.begin);
+    const OpenSpan span{position[begin], position[begin] + r.count};
+    std::fill_n(open.begin() + static_cast<std::ptrdiff_t>(begin), r.count, span);
+  }
 }
 
 }  // namespace temper

@@ -33,6 +33,9 @@ struct ExternalRows {
   // Not 0: the features are the cells of an image's grid, row by row, and families with rotary
   // positions of three axes place them so (Forest::rotation).
   int64_t grid_rows = 0, grid_columns = 0;
+  // The tokens see one another both ways, in every layer that does not keep them apart
+  // (ops::AttentionSpec::causal): such rows are whole, in one segment and in one pass.
+  bool open = false;
   int64_t cells() const { return grid_rows * grid_columns; }
 };
 // Throws RunError unless the rows are ascending, disjoint, within [0, tokens), and have features
@@ -41,9 +44,17 @@ void check_rows(std::span<const ExternalRows> rows, int64_t tokens);
 // What the grids that end within the first `tokens` tokens leave for later ones: their rotary
 // positions are their positions plus this, which is 0 or less.
 int64_t rotation_shift(std::span<const ExternalRows> rows, int64_t tokens);
+// Where a sequence of these rows may be cut next to `tokens`, so that no open rows are in two
+// parts: there, or before such rows, but behind `least`, or else behind them.
+int64_t whole_cut(std::span<const ExternalRows> rows, int64_t tokens, int64_t least = 0);
 // The part of the rows that belongs to the tokens [begin, begin + count), with `begin` as token 0.
 std::vector<ExternalRows> rows_within(std::span<const ExternalRows> rows, int64_t begin,
                                       int64_t count);
+
+struct OpenSpan {
+  int64_t first, end;
+  bool operator==(const OpenSpan&) const = default;
+};
 
 struct Forest {
   std::vector<int32_t> tokens;            // [N], segments in depth-first order
@@ -58,6 +69,9 @@ struct Forest {
   // goes on at p + max(grid_rows, grid_columns).
   std::vector<std::array<int32_t, 3>> rotation;
   std::vector<int64_t> shift;  // [S], rotation_shift() at the segment's end
+  // [N] where rows of the forest are open, else empty: the positions [first, end) of a token's open
+  // rows, or its own alone.
+  std::vector<OpenSpan> open;
 
   // A backend's own tables for this forest, computed once and reused by its operations. Accessed by
   // std::atomic_load and std::atomic_store, as passes of several threads may share a forest.
@@ -83,6 +97,7 @@ struct Forest {
                  std::span<const ExternalRows> segment_rows, int64_t first_shift);
   void append_rotation(int64_t first_token, std::span<const ExternalRows> segment_rows,
                        int64_t first_shift);
+  void append_open(int64_t first_token, std::span<const ExternalRows> segment_rows);
 };
 
 }  // namespace temper

@@ -66,10 +66,10 @@ class KvStore {
   virtual void clear() = 0;
   // Page `to` becomes a copy of page `from`, in all layers.
   virtual void copy_page(int64_t from, int64_t to) = 0;
-  // A pass over rows at `position` [rows of the batch]. The sequences' pages and the store's size
-  // must not change while it lives.
+  // A pass over the tokens of a forest, whose positions and open spans it refers to. The sequences'
+  // pages and the store's size must not change while it lives.
   virtual std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
-                                       const std::vector<int64_t>& position) const = 0;
+                                       const Forest& forest) const = 0;
 };
 
 // The pages of stores that backend_of(device) makes of such layers (Backend::make_store).

@@ -22,8 +22,12 @@ struct FloatMath {
 };
 
 inline ForestView view(const Forest& f) {
-  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
-          f.subtree_end.data()};
+  return {f.num_tokens(),
+          f.num_segments(),
+          f.segment_start.data(),
+          f.parent.data(),
+          f.subtree_end.data(),
+          f.open.empty() ? nullptr : reinterpret_cast<const OpenPositions*>(f.open.data())};
 }
 
 inline QueryRange all_queries(const Forest& f) { return {0, f.num_tokens()}; }

@@ -102,20 +102,21 @@ struct CachedRun {
   struct Step {
     std::vector<int64_t> pages, rows;  // rows of the forest, which go on where the last step ended
     int64_t first_position;
+    std::vector<ExternalRows> external = {};
   };
   void run(const std::vector<Step>& steps, int64_t layer) {
-    std::vector<int64_t> rows, position;
+    std::vector<int64_t> rows;
+    Forest pass_forest;
     std::vector<CachedSequence> sequences;
     for (const Step& s : steps) {
       sequences.push_back(
           {s.pages, static_cast<int64_t>(rows.size()), static_cast<int64_t>(s.rows.size())});
       rows.insert(rows.end(), s.rows.begin(), s.rows.end());
-      for (size_t i = 0; i < s.rows.size(); ++i)
-        position.push_back(s.first_position + static_cast<int64_t>(i));
+      pass_forest.add_root(std::vector<int32_t>(s.rows.size(), 0), s.first_position, s.external);
     }
     const at::Tensor index = at::tensor(rows, at::kLong);
     const auto of = [&](const at::Tensor& x) { return x.defined() ? x.index_select(0, index) : x; };
-    const auto pass = store.pass(sequences, position);
+    const auto pass = store.pass(sequences, pass_forest);
     out.index_copy_(0, index,
                     pass->attend(layer, heads.spec, table, of(heads.q), of(heads.k), of(heads.v)));
   }

@@ -46,6 +46,7 @@ FlashInputs rounded_heads(const PreparedForest& x) {
 // no window, so that it must reach over all of them.
 std::shared_ptr<const FlashPart> flash_part(const AttentionSpec& s, const ForestPlan& plan,
                                             int64_t depth) {
+  if (plan.opens(s, depth)) return nullptr;
   std::shared_ptr<const FlashPart> part = plan.flash_part(depth);
   const bool reaches = depth == 0 || s.window == 0 || part->farthest < s.window,
              fits = part->batch.query_start.size(0) - 1 <= kMostFlashSequences,
@@ -157,8 +158,7 @@ AttentionResult AtenBackend::attention(const AttentionSpec& s, const RotaryTable
     if (const auto part = flash ? aten_impl::flash_part(s, *x.plan, depth) : nullptr)
       aten_impl::add_flash_part(s, rounded, part->batch, result);
     else
-      aten_impl::add_padded_part(s, x, *x.plan->padded_part(depth, s.window, s.num_heads),
-                                 depth == 0, result);
+      aten_impl::add_padded_part(s, x, *x.plan->padded_part(depth, s), depth == 0, result);
   }
   aten_impl::PaddedResult all{result.out, result.log_sum_exp};
   aten_impl::join_sinks(s, all);
@@ -191,7 +191,7 @@ AttentionGradients AtenBackend::attention_backward(const AttentionSpec& s,
       continue;
     }
     if (!in.delta.defined()) in.delta = (by_head * out).sum(2);
-    for (const aten_impl::PaddedBatch& batch : *x.plan->padded_part(depth, s.window, s.num_heads))
+    for (const aten_impl::PaddedBatch& batch : *x.plan->padded_part(depth, s))
       aten_impl::padded_attention_backward(s, batch, in, d);
   }
   if (s.values_in_keys) d.k.add_(d.v);

@@ -21,7 +21,8 @@ ForestPlan::ForestPlan(const Forest& forest, QueryRows queries, at::Device devic
       queries_(queries),
       host_position_(forest.position),
       segment_start_(forest.segment_start),
-      parent_(forest.parent) {
+      parent_(forest.parent),
+      open_(forest.open) {
   find_nodes(forest);
   for (const Node& node : nodes_) depths_ = std::max(depths_, node.depth + 1);
   flash_.resize(static_cast<size_t>(depths_));
@@ -32,7 +33,8 @@ ForestPlan::ForestPlan(const Forest& forest, QueryRows queries, at::Device devic
 
 bool ForestPlan::is_of(const Forest& forest, QueryRows queries, at::Device device) const {
   return device_ == device && queries_ == queries && parent_ == forest.parent &&
-         segment_start_ == forest.segment_start && host_position_ == forest.position;
+         segment_start_ == forest.segment_start && host_position_ == forest.position &&
+         open_ == forest.open;
 }
 
 void ForestPlan::find_nodes(const Forest& forest) {
@@ -74,19 +76,26 @@ std::vector<ForestPlan::Pair> ForestPlan::pairs(int64_t depth) const {
 
 // Cuts a pair into rectangles of rows. The i-th of each pair goes to round i, so that no key is
 // twice in a round. Keys that are before every window, or behind every query, are left out.
-void ForestPlan::cut(const Pair& pair, int64_t window, int64_t heads,
+void ForestPlan::cut(const Pair& pair, const Sight& sight,
                      std::vector<std::vector<Rectangle>>& rounds) const {
   const auto position = [&](int64_t row) { return host_position_[static_cast<size_t>(row)]; };
-  const int64_t fits = scratch_numbers(device_) / (heads * (pair.key_end - pair.key));
+  // Of a row's keys of its own node the first that its span has, and the end.
+  const auto open = [&](int64_t row) {
+    return sight.open ? open_[static_cast<size_t>(row)]
+                      : OpenSpan{position(row), position(row) + 1};
+  };
+  const int64_t fits = scratch_numbers(device_) / (sight.heads * (pair.key_end - pair.key));
   const int64_t most = std::max(kFewestRows, pair.causal ? std::min(fits, kCausalRows) : fits);
   size_t round = 0;
   for (int64_t row = pair.query; row < pair.query_end; row += most) {
     const int64_t end = std::min(row + most, pair.query_end);
     Rectangle r{row, end - row, pair.key, (pair.causal ? end : pair.key_end) - pair.key};
-    if (window > 0) {
+    if (pair.causal) r.keys += open(end - 1).end - position(end - 1) - 1;
+    if (sight.window > 0) {
       int64_t earliest = position(row);
-      for (int64_t i = row + 1; i < end; ++i) earliest = std::min(earliest, position(i));
-      const int64_t out_of_reach = earliest - window + 1 - position(pair.key);
+      for (int64_t i = row; i < end; ++i)
+        earliest = std::min(earliest, std::min(position(i), open(i).first + sight.window - 1));
+      const int64_t out_of_reach = earliest - sight.window + 1 - position(pair.key);
       const int64_t skipped = std::clamp<int64_t>(out_of_reach, 0, r.keys);
       r.key += skipped;
       r.keys -= skipped;
@@ -97,14 +106,17 @@ void ForestPlan::cut(const Pair& pair, int64_t window, int64_t heads,
   }
 }
 
-PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool masked) const {
+PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool masked,
+                              bool open) const {
   int64_t queries = 0, keys = 0;
   for (const Rectangle& r : rectangles) {
     queries = std::max(queries, r.queries);
     keys = std::max(keys, r.keys);
   }
   PaddedRows query(queries, kNoQuery), key(keys, kNoKey);
+  PaddedSpans spans(queries);
   for (const Rectangle& r : rectangles) {
+    if (open) spans.add(r.queries, open_.data() + r.query);
     query.add(r.query - queries_.first, r.queries, host_position_.data() + r.query);
     key.add(r.key, r.keys, host_position_.data() + r.key);
   }
@@ -113,22 +125,23 @@ PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool mas
   Upload upload;
   query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
   key.upload_to(upload, b.key, b.key_position, b.key_place, b.key_row);
+  if (open) spans.upload_to(upload, b.open_first, b.open_end);
   upload.to(device_);
   return b;
 }
 
-PaddedPart ForestPlan::make_padded(int64_t depth, int64_t window, int64_t heads) const {
+PaddedPart ForestPlan::make_padded(int64_t depth, const Sight& sight) const {
   std::vector<std::vector<Rectangle>> rounds;
-  for (const Pair& pair : pairs(depth)) cut(pair, window, heads, rounds);
+  for (const Pair& pair : pairs(depth)) cut(pair, sight, rounds);
   PaddedPart out;
   for (const std::vector<Rectangle>& round : rounds) {
     std::vector<RectangleSize> sizes;
     for (const Rectangle& r : round) sizes.push_back({r.queries, r.keys});
     for (const std::vector<size_t>& indices :
-         batches_of(sizes, heads, 0, scratch_numbers(device_))) {
+         batches_of(sizes, sight.heads, 0, scratch_numbers(device_))) {
       std::vector<Rectangle> together;
       for (const size_t i : indices) together.push_back(round[i]);
-      out.push_back(batch(together, depth == 0 || window > 0));
+      out.push_back(batch(together, depth == 0 || sight.window > 0, sight.open));
     }
   }
   return out;
@@ -179,13 +192,13 @@ RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
   return rotary_.back().second;
 }
 
-std::shared_ptr<const PaddedPart> ForestPlan::padded_part(int64_t depth, int64_t window,
-                                                          int64_t heads) const {
+std::shared_ptr<const PaddedPart> ForestPlan::padded_part(int64_t depth,
+                                                          const AttentionSpec& spec) const {
+  const Sight sight{spec.window, spec.num_heads, opens(spec, depth)};
   const std::lock_guard lock(mutex_);
   for (const KnownPart& known : padded_)
-    if (known.depth == depth && known.window == window && known.heads == heads) return known.part;
-  padded_.push_back({depth, window, heads,
-                     std::make_shared<const PaddedPart>(make_padded(depth, window, heads))});
+    if (known.depth == depth && known.sight == sight) return known.part;
+  padded_.push_back({depth, sight, std::make_shared<const PaddedPart>(make_padded(depth, sight))});
   return padded_.back().part;
 }
 

@@ -46,7 +46,12 @@ class ForestPlan {
   // Tables and parts that operations share, made at the first request. From any thread.
   RotaryRows rotary(const RotaryTable& table) const;  // of all tokens
   int64_t parts() const { return depths_; }
-  std::shared_ptr<const PaddedPart> padded_part(int64_t depth, int64_t window, int64_t heads) const;
+  // Of a layer whose queries see what the spec says, open spans or none.
+  std::shared_ptr<const PaddedPart> padded_part(int64_t depth, const AttentionSpec& spec) const;
+  // Whether parts of such a layer are cut by open spans.
+  bool opens(const AttentionSpec& spec, int64_t depth) const {
+    return depth == 0 && !spec.causal && !open_.empty();
+  }
   std::shared_ptr<const FlashPart> flash_part(int64_t depth) const;
 
  private:
@@ -64,19 +69,26 @@ class ForestPlan {
   };
   void find_nodes(const Forest& forest);
   std::vector<Pair> pairs(int64_t depth) const;
-  void cut(const Pair& pair, int64_t window, int64_t heads,
-           std::vector<std::vector<Rectangle>>& rounds) const;
-  PaddedBatch batch(const std::vector<Rectangle>& rectangles, bool masked) const;
-  PaddedPart make_padded(int64_t depth, int64_t window, int64_t heads) const;
+  // What make_padded and its parts ask of a layer.
+  struct Sight {
+    int64_t window, heads;
+    bool open;
+    bool operator==(const Sight&) const = default;
+  };
+  void cut(const Pair& pair, const Sight& sight, std::vector<std::vector<Rectangle>>& rounds) const;
+  PaddedBatch batch(const std::vector<Rectangle>& rectangles, bool masked, bool open) const;
+  PaddedPart make_padded(int64_t depth, const Sight& sight) const;
   FlashPart make_flash(int64_t depth) const;
 
   struct KnownPart {
-    int64_t depth, window, heads;
+    int64_t depth;
+    Sight sight;
     std::shared_ptr<const PaddedPart> part;
   };
   at::Device device_;
   QueryRows queries_;
   std::vector<int64_t> host_position_, segment_start_, parent_;  // the forest's
+  std::vector<OpenSpan> open_;
   std::vector<Node> nodes_;
   int64_t depths_ = 0;
   at::Tensor position_;

@@ -20,7 +20,7 @@ namespace {
 class AtenKvPass : public KvPass {
  public:
   AtenKvPass(const AtenKvStore& store, std::span<const CachedSequence> sequences,
-             const std::vector<int64_t>& position);
+             const Forest& forest);
   at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
                     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
 
@@ -32,7 +32,10 @@ class AtenKvPass : public KvPass {
     int64_t first_page, num_pages;
   };
   std::vector<Reading> readings(const AttentionSpec& spec) const;
-  PaddedBatch batch(const std::vector<Reading>& readings) const;
+  bool opens(const AttentionSpec& spec) const { return !spec.causal && !open_.empty(); }
+  // Of the keys that rows of a reading see.
+  int64_t end_of(const Reading& reading, bool open) const;
+  PaddedBatch batch(const std::vector<Reading>& readings, bool open) const;
   const std::vector<PaddedBatch>& batches(const AttentionSpec& spec) const;
   RotaryRows rotary_of(const RotaryTable& table) const;
   // Whether flash kernels may read the pages in this layer.
@@ -45,12 +48,14 @@ class AtenKvPass : public KvPass {
   };
   struct Shape {
     int64_t window, heads;
+    bool open;
     std::vector<PaddedBatch> batches;
   };
   const AtenKvStore& store_;
   int64_t page_tokens_;
   std::vector<Sequence> sequences_;
   std::vector<int64_t> host_position_;
+  std::vector<OpenSpan> open_;
   at::Tensor position_, slot_;  // [rows]
   bool packed_ = true;          // sequences have the batch's rows in order, and all of them
   mutable std::optional<PagedFlashBatch> paged_batch_;
@@ -60,8 +65,12 @@ class AtenKvPass : public KvPass {
 };
 
 AtenKvPass::AtenKvPass(const AtenKvStore& store, std::span<const CachedSequence> sequences,
-                       const std::vector<int64_t>& position)
-    : store_(store), page_tokens_(store.page_tokens()), host_position_(position) {
+                       const Forest& forest)
+    : store_(store),
+      page_tokens_(store.page_tokens()),
+      host_position_(forest.position),
+      open_(forest.open) {
+  const std::vector<int64_t>& position = host_position_;
   std::vector<int64_t> slot(position.size(), 0);
   int64_t next = 0;
   for (const CachedSequence& s : sequences) {
@@ -93,29 +102,39 @@ std::vector<AtenKvPass::Reading> AtenKvPass::readings(const AttentionSpec& spec)
     const int64_t fits = scratch_numbers(store_.device()) / (spec.num_heads * (begin + s.rows));
     const int64_t most = std::max<int64_t>(fits, kFewestRows);
     for (int64_t i = 0; i < s.rows; i += most) {
-      const int64_t rows = std::min(most, s.rows - i), end = begin + i + rows;
-      const int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
-      const int64_t first_page = reach / page_tokens_,
-                    num_pages = (end + page_tokens_ - 1) / page_tokens_ - first_page;
-      out.push_back({s.first_row + i, rows, &s.pages, first_page, num_pages});
+      Reading r{s.first_row + i, std::min(most, s.rows - i), &s.pages, 0, 0};
+      int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
+      if (opens(spec)) reach = std::min(reach, open_[static_cast<size_t>(r.row)].first);
+      const int64_t end = end_of(r, opens(spec));
+      check(end <= begin + s.rows, "cached attention: an open span goes on behind its pass");
+      r.first_page = reach / page_tokens_;
+      r.num_pages = (end + page_tokens_ - 1) / page_tokens_ - r.first_page;
+      out.push_back(r);
     }
   }
   return out;
 }
 
+int64_t AtenKvPass::end_of(const Reading& reading, bool open) const {
+  const auto last = static_cast<size_t>(reading.row + reading.rows - 1);
+  return open ? open_[last].end : host_position_[last] + 1;
+}
+
 // Rows of pages as a table [B, most pages], from which the device makes those of keys.
-PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
+PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings, bool open) const {
   int64_t rows = 0, pages = 0;
   for (const Reading& r : readings) {
     rows = std::max(rows, r.rows);
     pages = std::max(pages, r.num_pages);
   }
   PaddedRows query(rows, kNoQuery);
+  PaddedSpans spans(rows);
   std::vector<int64_t> table, start, end;
   for (const Reading& r : readings) {
     query.add(r.row, r.rows, host_position_.data() + r.row);
     start.push_back(r.first_page * page_tokens_);
-    end.push_back(host_position_[static_cast<size_t>(r.row + r.rows - 1)] + 1);
+    end.push_back(end_of(r, open));
+    if (open) spans.add(r.rows, open_.data() + r.row);
     for (int64_t i = 0; i < pages; ++i)
       table.push_back((*r.pages)[static_cast<size_t>(r.first_page + (i < r.num_pages ? i : 0))]);
   }
@@ -124,6 +143,7 @@ PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
   at::Tensor page, first, last;
   Upload upload;
   query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
+  if (open) spans.upload_to(upload, b.open_first, b.open_end);
   upload.add(page, table, {count, pages, 1});
   upload.add(first, start, {count, 1});
   upload.add(last, end, {count, 1});
@@ -137,8 +157,10 @@ PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
 
 const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) const {
   for (const auto& shape : shapes_)
-    if (shape->window == spec.window && shape->heads == spec.num_heads) return shape->batches;
-  auto shape = std::make_unique<Shape>(Shape{spec.window, spec.num_heads, {}});
+    if (shape->window == spec.window && shape->heads == spec.num_heads &&
+        shape->open == opens(spec))
+      return shape->batches;
+  auto shape = std::make_unique<Shape>(Shape{spec.window, spec.num_heads, opens(spec), {}});
   const std::vector<Reading> all = readings(spec);
   std::vector<RectangleSize> sizes;
   for (const Reading& r : all) sizes.push_back({r.rows, r.num_pages * page_tokens_});
@@ -147,7 +169,7 @@ const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) c
                   scratch_numbers(store_.device()))) {
     std::vector<Reading> together;
     for (const size_t i : indices) together.push_back(all[i]);
-    shape->batches.push_back(batch(together));
+    shape->batches.push_back(batch(together, opens(spec)));
   }
   shapes_.push_back(std::move(shape));
   return shapes_.back()->batches;
@@ -163,7 +185,8 @@ RotaryRows AtenKvPass::rotary_of(const RotaryTable& table) const {
 }
 
 bool AtenKvPass::reads_pages(const AttentionSpec& spec) const {
-  return packed_ && page_tokens_ == kFlashPageTokens && reads_flash_pages(spec, store_.device());
+  return packed_ && !opens(spec) && page_tokens_ == kFlashPageTokens &&
+         reads_flash_pages(spec, store_.device());
 }
 
 const PagedFlashBatch& AtenKvPass::paged_batch() const {
@@ -287,8 +310,8 @@ void AtenKvStore::copy_page(int64_t from, int64_t to) {
 }
 
 std::unique_ptr<KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,
-                                          const std::vector<int64_t>& position) const {
-  return std::make_unique<AtenKvPass>(*this, sequences, position);
+                                          const Forest& forest) const {
+  return std::make_unique<AtenKvPass>(*this, sequences, forest);
 }
 
 }  // namespace temper::ops::aten_impl

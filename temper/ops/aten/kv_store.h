@@ -23,7 +23,7 @@ class AtenKvStore : public KvStore {
   void clear() override;
   void copy_page(int64_t from, int64_t to) override;
   std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
-                               const std::vector<int64_t>& position) const override;
+                               const Forest& forest) const override;
 
   // [pages * page_tokens(), num_kv_heads, head_dim] of the layer, in the cache's type; one tensor
   // where values are in keys.

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "temper/ops/forest.h"
+
 namespace temper::ops::aten_impl {
 
 class Upload {
@@ -37,6 +39,18 @@ class PaddedRows {
  private:
   int64_t length_, padding_;
   std::vector<int64_t> row_, position_, place_, real_;
+};
+
+// The open spans of such ranges of rows, [B, length] each; padding has any.
+class PaddedSpans {
+ public:
+  explicit PaddedSpans(int64_t length) : length_(length) {}
+  void add(int64_t count, const OpenSpan* open);
+  void upload_to(Upload& upload, at::Tensor& first, at::Tensor& end) const;
+
+ private:
+  int64_t length_;
+  std::vector<int64_t> first_, end_;
 };
 
 }  // namespace temper::ops::aten_impl

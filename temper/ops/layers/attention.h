@@ -28,6 +28,7 @@ struct AttentionSpec {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   double scale = 1;     // scores are q·k times it
   double soft_cap = 0;  // then cap tanh(score / cap) (Gemma 2); 0: no cap
+  bool causal = false;  // open rows of the forest are as others: a token sees none behind it
   int64_t window = 0;   // sliding window: a token sees itself and window - 1 positions before;
                         // 0: all positions before
   at::Tensor q_norm, k_norm;  // RMSNorm weights [head_dim] (Qwen 3, Gemma 3), or undefined

@@ -17,9 +17,15 @@ kernels::AttentionShape attention_shape(const AttentionSpec& s) {
   return {s.num_heads, s.num_kv_heads, s.head_dim,    s.scale,
           s.soft_cap,  s.window,       s.cache_dtype, s.values_in_keys};
 }
-kernels::ForestView forest_view(const Forest& f) {
-  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
-          f.subtree_end.data()};
+static_assert(sizeof(kernels::OpenPositions) == sizeof(OpenSpan));
+kernels::ForestView forest_view(const AttentionSpec& s, const Forest& f) {
+  const bool opens = !s.causal && !f.open.empty();
+  return {f.num_tokens(),
+          f.num_segments(),
+          f.segment_start.data(),
+          f.parent.data(),
+          f.subtree_end.data(),
+          opens ? reinterpret_cast<const kernels::OpenPositions*>(f.open.data()) : nullptr};
 }
 
 template <class T>
@@ -42,8 +48,11 @@ class NativeKvStore;
 class NativeKvPass : public KvPass {
  public:
   NativeKvPass(const NativeKvStore& store, std::span<const CachedSequence> sequences,
-               const std::vector<int64_t>& position)
-      : store_(store), sequences_(sequences.begin(), sequences.end()), position_(position) {}
+               const Forest& forest)
+      : store_(store),
+        sequences_(sequences.begin(), sequences.end()),
+        position_(forest.position),
+        open_(forest.open) {}
   at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
                     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
 
@@ -51,6 +60,7 @@ class NativeKvPass : public KvPass {
   const NativeKvStore& store_;
   std::vector<CachedSequence> sequences_;
   const std::vector<int64_t>& position_;
+  const std::vector<OpenSpan>& open_;
 };
 
 // Chunks of pages; a page has its layers side by side.
@@ -81,8 +91,8 @@ class NativeKvStore : public KvStore {
     std::memcpy(page(0, to), page(0, from), static_cast<size_t>(page_bytes()));
   }
   std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
-                               const std::vector<int64_t>& position) const override {
-    return std::make_unique<NativeKvPass>(*this, sequences, position);
+                               const Forest& forest) const override {
+    return std::make_unique<NativeKvPass>(*this, sequences, forest);
   }
   void* page(int64_t layer, int64_t index) const {
     return chunks_[static_cast<size_t>(index / kPagesOfChunk)].mutable_data_ptr<uint8_t>() +
@@ -105,12 +115,20 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
   for (const CachedSequence& s : sequences_) count += s.pages.size();
   std::vector<void*> pages;
   pages.reserve(count);
+  const bool opens = !spec.causal && !open_.empty();
+  check(!opens || !spec.values_in_keys, "latent attention has no open spans");
   std::vector<kernels::CachedQuery> queries(static_cast<size_t>(n));
   for (const CachedSequence& s : sequences_) {
     void* const* of_sequence = pages.data() + pages.size();
     for (const int64_t page : s.pages) pages.push_back(store_.page(layer, page));
-    for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row)
-      queries[static_cast<size_t>(row)] = {of_sequence, position_[static_cast<size_t>(row)]};
+    for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row) {
+      const auto i = static_cast<size_t>(row);
+      queries[i] = {of_sequence, position_[i]};
+      if (!opens) continue;
+      queries[i].open = {open_[i].first, open_[i].end};
+      check(open_[i].end <= position_[i] + s.first_row + s.rows - row,
+            "cached attention: an open span goes on behind its pass");
+    }
   }
   const TableRows rows(rotary, position_);
   const at::Tensor rq = prepare_queries<float>(spec, rotary, rows.all(), q);
@@ -140,9 +158,9 @@ AttentionResult NativeBackend::attention(const AttentionSpec& spec, const Rotary
     const at::Tensor rq = prepare_queries<T>(spec, rotary, rows.of(first, q), q);
     const at::Tensor rk = prepare_keys<T>(spec, rotary, rows.all(), k),
                      rv = values_beside<T>(spec, rk, v);
-    kernels::attention<T>(attention_shape(spec), forest_view(forest), {first, first + q.size(0)},
-                          values<T>(rq), values<T>(rk), values<T>(rv), out.mutable_data_ptr<T>(),
-                          lse.mutable_data_ptr<T>());
+    kernels::attention<T>(attention_shape(spec), forest_view(spec, forest),
+                          {first, first + q.size(0)}, values<T>(rq), values<T>(rk), values<T>(rv),
+                          out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
     join_sinks<T>(spec, out, lse);
   });
   return {out, lse};
@@ -164,7 +182,7 @@ AttentionGradients NativeBackend::attention_backward(
     const at::Tensor rk = prepare_keys<T>(spec, rotary, rows.all(), k),
                      rv = values_beside<T>(spec, rk, v);
     kernels::attention_backward<T>(
-        attention_shape(spec), forest_view(forest), {first, first + q.size(0)}, values<T>(rq),
+        attention_shape(spec), forest_view(spec, forest), {first, first + q.size(0)}, values<T>(rq),
         values<T>(rk), values<T>(rv), values<T>(result.out), values<T>(result.log_sum_exp),
         values<T>(dout), d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(),
         d.v.mutable_data_ptr<T>());

@@ -73,7 +73,8 @@ class TreeGradient {
                     end_of_s = std::min(forest_.segment_start[s + 1], a_.queries.end) - start;
       for (int64_t i = std::max<int64_t>(0, a_.queries.first - start); i < end_of_s; i += kQueries)
         queries(start + i - a_.queries.first, std::min(kQueries, end_of_s - i),
-                pages_.first_position(s) + i, packed);
+                pages_.first_position(s) + i, packed,
+                forest_.open ? forest_.open + start + i : nullptr);
     }
     give_back(end);
   }
@@ -119,10 +120,16 @@ class TreeGradient {
     std::copy_n(value_sums(from), count, value_sums(to));
   }
 
-  // `count` queries from row `first` of the arrays on, which stands at `position`.
-  void queries(int64_t first, int64_t count, int64_t position, const float* packed) {
-    const int64_t dim = shape_.head_dim, row = shape_.num_heads * dim;
-    const int64_t at = first * row + head_ * dim, end = position + count;
+  // `count` queries from row `first` of the arrays on, which stands at `position`; their open
+  // positions, or null.
+  void queries(int64_t first, int64_t count, int64_t position, const float* packed,
+               const OpenPositions* open) {
+    const int64_t dim = shape_.head_dim, row = shape_.num_heads * dim,
+                  at = first * row + head_ * dim;
+    const auto open_of = [&](int64_t i) {
+      return open ? open[i] : OpenPositions{position + i, position + i + 1};
+    };
+    const int64_t end = open_of(count - 1).end;
     const float *q = a_.q + at, *dout = a_.dout + at, *out = a_.out + at;
     float* dq = a_.dq + at;
     for (int64_t i = 0; i < count; ++i) {
@@ -133,8 +140,7 @@ class TreeGradient {
       });
       std::fill(dq + i * row, dq + i * row + dim, 0.0f);
     }
-    const int64_t oldest =
-        shape_.window > 0 ? std::max<int64_t>(0, position - shape_.window + 1) : 0;
+    const int64_t oldest = oldest_seen(shape_.window, position, open_of(0));
     for (int64_t p = oldest / kPage; p < pages_of(end); ++p) {
       const int64_t index = path_[static_cast<size_t>(p)], keys = std::min(kPage, end - p * kPage);
       const float* key_columns = packed + index * page_floats(dim);
@@ -143,11 +149,11 @@ class TreeGradient {
       small_product(count, kPage, dim, q, row, 1, key_columns, 0, probability_, kPage, false);
       small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t last = position + i;
-        const int64_t from = shape_.window > 0 ? last - shape_.window + 1 : 0;
+        const int64_t from = oldest_seen(shape_.window, position + i, open_of(i)),
+                      to = open_of(i).end;
         softmax_row(a_.lse[(first + i) * shape_.num_heads + head_], delta_[i],
                     static_cast<int32_t>(std::clamp<int64_t>(from - p * kPage, 0, kPage)),
-                    static_cast<int32_t>(std::clamp<int64_t>(last + 1 - p * kPage, 0, kPage)),
+                    static_cast<int32_t>(std::clamp<int64_t>(to - p * kPage, 0, kPage)),
                     probability_ + i * kPage, dscore_ + i * kPage);
       }
       // dV += Pᵀ dO, dK += dSᵀ Q, dQ += dS K.

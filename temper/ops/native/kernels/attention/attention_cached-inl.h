@@ -44,6 +44,7 @@ void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const Cache
 template <class B>
 struct CachedWork {
   std::vector<std::vector<const B*>> tables = std::vector<std::vector<const B*>>(kTileRows);
+  std::vector<std::vector<OpenPositions>> open = std::vector<std::vector<OpenPositions>>(kTileRows);
   std::vector<QueryBlock<B>> blocks;
   int64_t shared = 0;  // pages
 
@@ -60,7 +61,7 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
   const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
   const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
   int64_t longest = 0;
-  for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].position + 1);
+  for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].open.end);
   const int64_t per_thread = scratch_floats(shape.head_dim, longest);
   const Floats scratch = allocate(omp_get_max_threads() * per_thread);
 
@@ -75,11 +76,15 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
       const int64_t token = runs[r].begin, count = runs[r].end - token,
                     position = rows[token].position;
       std::vector<const B*>& table = work.tables[work.blocks.size()];
-      table.resize(static_cast<size_t>(pages_of(position + count)));
+      std::vector<OpenPositions>& open = work.open[work.blocks.size()];
+      open.clear();
+      for (int64_t i = token; i < token + count; ++i) open.push_back(rows[i].open);
+      table.resize(static_cast<size_t>(pages_of(open.back().end)));
       for (size_t p = 0; p < table.size(); ++p)
         table[p] = static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
       work.blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, lse));
       work.blocks.back().pages = table.data();
+      work.blocks.back().open = open.data();
     }
   };
   // Threads take what to do one item ahead, so that its pages can be fetched ahead. Each has a

@@ -32,7 +32,13 @@ struct QueryBlock {
   int64_t stride;
   float* lse;  // [count, heads], `lse_stride` between queries; or null
   int64_t lse_stride;
-  const B* const* pages;  // pages of the path, from position 0
+  const B* const* pages;                // pages of the path, from position 0
+  const OpenPositions* open = nullptr;  // [count]; null: none are open
+
+  int64_t end(int64_t query) const {  // of the keys that it sees
+    return open ? open[query].end : first_position + query + 1;
+  }
+  int64_t last_end() const { return end(count - 1); }
 };
 
 // The keys or values of pages of the cache, in the order in which a thread reads them, prefetched
@@ -103,7 +109,8 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
 template <class B>
 int64_t oldest_key(const AttentionShape& shape, const QueryBlock<B>& block, int64_t query) {
   const int64_t position = block.first_position + query;
-  return shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
+  return oldest_seen(shape.window, position,
+                     block.open ? block.open[query] : OpenPositions{position, position + 1});
 }
 
 struct PageRange {
@@ -112,8 +119,7 @@ struct PageRange {
 // The pages of a block that hold keys which it sees, but for the first `shared` ones.
 template <class B>
 PageRange own_pages(const AttentionShape& shape, const QueryBlock<B>& block, int64_t shared) {
-  return {std::max(shared, oldest_key(shape, block, 0) / kPage),
-          pages_of(block.first_position + block.count)};
+  return {std::max(shared, oldest_key(shape, block, 0) / kPage), pages_of(block.last_end())};
 }
 
 // One tile's scores, and the sums of values that they weigh, row by row.
@@ -127,7 +133,7 @@ struct TileRows {
 template <class B, class Reading>
 void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int64_t from,
                     const TileRows& rows, const Reading& reading) {
-  const int64_t dim = shape.head_dim, begin = block.first_position;
+  const int64_t dim = shape.head_dim;
   const auto add = [&](int64_t query, int64_t count, int64_t first, int64_t end) {
     const int64_t row = query * block.heads;
     while (first < end) {
@@ -146,10 +152,11 @@ void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int
   const auto oldest = [&](int64_t query) {
     return std::max(from, oldest_key(shape, block, query));
   };
-  const int64_t all_from = oldest(block.count - 1), all_to = std::max(all_from, begin + 1);
-  for (int64_t i = 0; i < block.count; ++i) add(i, 1, oldest(i), std::min(all_from, begin + i + 1));
-  add(0, block.count, all_from, std::min(all_to, begin + 1));
-  for (int64_t i = 0; i < block.count; ++i) add(i, 1, std::max(oldest(i), all_to), begin + i + 1);
+  const int64_t all_from = oldest(block.count - 1), first_end = block.end(0),
+                all_to = std::max(all_from, first_end);
+  for (int64_t i = 0; i < block.count; ++i) add(i, 1, oldest(i), std::min(all_from, block.end(i)));
+  add(0, block.count, all_from, std::min(all_to, first_end));
+  for (int64_t i = 0; i < block.count; ++i) add(i, 1, std::max(oldest(i), all_to), block.end(i));
 }
 
 // Adds the columns that attend reads, in its order.
@@ -176,7 +183,7 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
   int64_t queries = 0, end = 0;
   for (const QueryBlock<B>& block : blocks) {
     queries += block.count;
-    end = std::max(end, block.first_position + block.count);
+    end = std::max(end, block.last_end());
   }
   const int all_rows = static_cast<int>(queries * heads);
   TileRows rows{nullptr, scratch, pages_of(end) * kPage, padded(dim)};
@@ -222,9 +229,8 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
     }
     for (int64_t i = 0; i < block.count; ++i)
       for (int64_t h = 0; h < heads; ++h, ++row) {
-        const RowSum of_row =
-            exponentials(shape, rows.scores + row * rows.stride, oldest_key(shape, block, i),
-                         block.first_position + i + 1);
+        const RowSum of_row = exponentials(shape, rows.scores + row * rows.stride,
+                                           oldest_key(shape, block, i), block.end(i));
         sums[row] = of_row.sum;
         if (block.lse)
           block.lse[i * block.lse_stride + h] = of_row.max + exact::log_float(of_row.sum);
@@ -266,6 +272,7 @@ void attend_all(const AttentionShape& shape, const QueryBlock<B>& block, float* 
       part.q += i * block.stride + h * shape.head_dim;
       part.out += i * block.stride + h * shape.head_dim;
       if (block.lse) part.lse += i * block.lse_stride + h;
+      if (block.open) part.open += i;
       attend<B>(shape, {&part, 1}, 0, scratch);
     }
 }
@@ -344,6 +351,8 @@ void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange
               shape, forest.segment_start[chunk.segment] + chunk.first - queries.first, chunk.count,
               pages.first_position(chunk.segment) + chunk.first, first + g, q, out, lse);
           block.pages = table.data();
+          if (forest.open)
+            block.open = forest.open + forest.segment_start[chunk.segment] + chunk.first;
           attend_all(shape, block, scratch.get() + omp_get_thread_num() * per_thread);
         }
     }

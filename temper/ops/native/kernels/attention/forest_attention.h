@@ -1,7 +1,8 @@
 // Attention over a token forest (temper/ops/forest.h), and over pages of cached keys and values.
 //
 // The result of one query token at absolute position p, head h, over the keys j = lo..p of its path
-// (lo = 0, or p - window + 1), is defined without reference to anything else in the batch:
+// (lo = 0, or p - window + 1; where the token is in an open span, lo..end of that span, and at
+// least from its beginning on), is defined without reference to anything else in the batch:
 //   s_j  = Σ_d q[d] k_j[d]       one chain of fused multiply-adds, d ascending; times scale;
 //                                soft-capped: cap tanh(s / cap)
 //   e_j  = exp(s_j - max_j s_j)
@@ -31,12 +32,18 @@ struct AttentionShape {
   bool values_in_keys = false;
 };
 
+// Positions [first, end) that see one another both ways: a token's, or the token's own alone.
+struct OpenPositions {
+  int64_t first, end;
+};
+
 // The forest's arrays, as in temper::Forest.
 struct ForestView {
   int64_t num_tokens, num_segments;
   const int64_t* segment_start;
   const int64_t* parent;
   const int64_t* subtree_end;
+  const OpenPositions* open = nullptr;  // [N]; null: none are open
 };
 // Tokens [first, end) of a forest, whose queries are given; keys are those of all its tokens.
 struct QueryRange {
@@ -56,6 +63,13 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, Q
                         const T* q, const T* k, const T* v, const T* out, const T* lse,
                         const T* dout, T* dq, T* dk, T* dv);
 
+// The oldest key that a query sees. Of queries one behind the other neither it nor the end of their
+// open positions ever decreases.
+inline int64_t oldest_seen(int64_t window, int64_t position, const OpenPositions& open) {
+  const int64_t reach = window > 0 ? position - window + 1 : 0;
+  return reach <= 0 ? 0 : reach < open.first ? reach : open.first;
+}
+
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
 // sequence, aligned to absolute position: for each kv head the keys [head_dim, page_tokens()], then
 // the values in panels, or of values_in_keys the keys in panels; page_bytes() bytes of
@@ -67,6 +81,7 @@ int64_t page_bytes(const AttentionShape& shape);
 struct CachedQuery {
   void* const* pages;  // pages of the row's sequence, in order of position
   int64_t position;
+  OpenPositions open = {position, position + 1};  // no row of values_in_keys is in a longer one
 };
 
 // Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page. They have been
@@ -76,7 +91,7 @@ void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQu
                  const float* k, const float* v);
 
 // q, out [N, num_heads, head_dim]; lse [N, num_heads] (may be null); every key up to each row's own
-// position is in its pages.
+// position, or to the end of its open span, is in its pages.
 void attention_cached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                       const float* q, float* out, float* lse = nullptr);
 

@@ -18,15 +18,30 @@ struct DoubleMath {
   static double tanh(double x) { return std::tanh(x); }
 };
 
-template <class T>
-std::vector<int64_t> reference_path(const ForestView& forest, int64_t segment, int64_t token) {
-  std::vector<int64_t> segments, tokens;
+// The tokens of a path up to the last that a token sees, and of those its own place.
+struct ReferencePath {
+  std::vector<int64_t> tokens;
+  int64_t place = 0;
+
+  int64_t oldest(const ForestView& forest, int64_t window) const {
+    return oldest_seen(window, place,
+                       forest.open ? forest.open[tokens[static_cast<size_t>(place)]]
+                                   : OpenPositions{place, place + 1});
+  }
+};
+inline ReferencePath reference_path(const ForestView& forest, int64_t segment, int64_t token) {
+  std::vector<int64_t> segments;
   for (int64_t s = segment; s >= 0; s = forest.parent[s]) segments.insert(segments.begin(), s);
+  ReferencePath path;
   for (int64_t s : segments)
-    for (int64_t t = forest.segment_start[s];
-         t < forest.segment_start[s + 1] && (s != segment || t <= token); ++t)
-      tokens.push_back(t);
-  return tokens;
+    for (int64_t t = forest.segment_start[s]; t < forest.segment_start[s + 1]; ++t) {
+      const int64_t end = forest.open ? forest.open[token].end : 0,
+                    at = static_cast<int64_t>(path.tokens.size());
+      if (s == segment && t > token && at >= end) break;
+      if (s == segment && t == token) path.place = at;
+      path.tokens.push_back(t);
+    }
+  return path;
 }
 
 template <class T, class Math>
@@ -39,9 +54,9 @@ void reference_attention(const AttentionShape& shape, const ForestView& forest, 
     for (int64_t t = std::max(forest.segment_start[s], queries.first);
          t < std::min(forest.segment_start[s + 1], queries.end); ++t) {
       const int64_t row = t - queries.first;
-      const std::vector<int64_t> path = reference_path<T>(forest, s, t);
-      const int64_t n = static_cast<int64_t>(path.size()),
-                    lo = shape.window > 0 ? std::max<int64_t>(0, n - shape.window) : 0;
+      const ReferencePath seen = reference_path(forest, s, t);
+      const std::vector<int64_t>& path = seen.tokens;
+      const int64_t n = static_cast<int64_t>(path.size()), lo = seen.oldest(forest, shape.window);
       for (int64_t h = 0; h < heads; ++h) {
         std::vector<T> e(static_cast<size_t>(n));
         T max = 0;
@@ -93,10 +108,11 @@ void reference_attention_backward(const AttentionShape& shape, const ForestView&
     for (int64_t s = 0; s < forest.num_segments; ++s)
       for (int64_t t = std::max(forest.segment_start[s], queries.first);
            t < std::min(forest.segment_start[s + 1], queries.end); ++t) {
-        const std::vector<int64_t> path = reference_path<T>(forest, s, t);
+        const ReferencePath of_token = reference_path(forest, s, t);
+        const std::vector<int64_t>& path = of_token.tokens;
         const int64_t seen = static_cast<int64_t>(path.size()),
-                      lo = shape.window > 0 ? std::max<int64_t>(0, seen - shape.window) : 0,
-                      row = t - queries.first, at = (row * heads + h) * dim;
+                      lo = of_token.oldest(forest, shape.window), row = t - queries.first,
+                      at = (row * heads + h) * dim;
         T parts[16] = {};
         for (int64_t d = 0; d < dim; ++d)
           parts[d % 16] = std::fma(dout[at + d], out[at + d], parts[d % 16]);
