@@ -25,6 +25,10 @@ at::Tensor sequence_ratio(const at::Tensor& logp_M, const at::Tensor& mean_M);
 // (dual-clip PPO, Ye et al., arXiv 1912.09729, equation 5); 0: off.
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
                              const RatioBounds& bounds, double dual_clip = 0);
+// -4/τ σ(τ (ρ - 1)) A, τ = positive where A > 0, else negative (SAPO, Gao et al., arXiv 2511.20347,
+// section 3).
+at::Tensor soft_gate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double positive,
+                     double negative);
 // -sg(clip(ρ)) A logp (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5).
 at::Tensor clipped_importance(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
                               const at::Tensor& logp_M, const RatioBounds& bounds);

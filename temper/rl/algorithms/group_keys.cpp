@@ -47,15 +47,7 @@ void GroupKeys::fields(Fields& f) {
 
 at::Tensor GroupKeys::ratio(const TokenBatch& b) const {
   if (importance == Importance::kToken) return train::importance_ratio(b.logp_M, b.old_logp_M);
-  const at::Tensor difference_M = (b.logp_M - b.old_logp_M).detach();
-  at::Tensor mean_M = at::empty_like(difference_M);
-  for (size_t c = 0; c + 1 < b.cu_length_C1.size(); ++c) {
-    const int64_t start = b.cu_length_C1[c], length = b.cu_length_C1[c + 1] - start;
-    mean_M.narrow(0, start, length)
-        .fill_(train::ordered_sum(difference_M.narrow(0, start, length)) /
-               static_cast<double>(length));
-  }
-  return train::sequence_ratio(b.logp_M, mean_M);
+  return train::sequence_ratio(b.logp_M, b.completion_means(b.logp_M - b.old_logp_M));
 }
 
 void GroupAlgorithm::prepare(const RolloutLimits& limits) {

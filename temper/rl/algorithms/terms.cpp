@@ -31,6 +31,18 @@ std::vector<double> aggregate(Aggregation how, std::span<const int64_t> length_C
   return weight_C;
 }
 
+at::Tensor TokenBatch::completion_means(const at::Tensor& x_M) const {
+  const at::Tensor constant_M = x_M.detach();
+  at::Tensor mean_M = at::empty_like(constant_M);
+  for (size_t c = 0; c + 1 < cu_length_C1.size(); ++c) {
+    const int64_t start = cu_length_C1[c], length = cu_length_C1[c + 1] - start;
+    mean_M.narrow(0, start, length)
+        .fill_(train::ordered_sum(constant_M.narrow(0, start, length)) /
+               static_cast<double>(length));
+  }
+  return mean_M;
+}
+
 train::Term policy_term(const at::Tensor& value_M, const TokenBatch& b) {
   return {.name = "policy",
           .value = b.correction_M.defined() ? value_M * b.correction_M : value_M,

@@ -35,6 +35,9 @@ struct TokenBatch {
                             // (ImportanceCorrection); undefined: 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
   double update_tokens = 0;           // sampled tokens of the whole update, over passes and ranks
+
+  // The mean of x_M over each completion, at each of its tokens; a constant.
+  at::Tensor completion_means(const at::Tensor& x_M) const;
 };
 
 // The weight of each token in the loss, by episode: token-mean 1 / ΣL; seq-mean-token-mean
