@@ -29,7 +29,19 @@ int64_t TrainingBatch::tag(const Location& of, int32_t segment) const {
   return first_tag_[of.group] + segment;
 }
 
+std::vector<size_t> TrainingBatch::episodes(size_t begin, size_t end, bool stopped_only) const {
+  std::vector<size_t> found;
+  for (size_t i = begin; i < end; ++i)
+    if (!stopped_only || episode(i).stopped) found.push_back(i);
+  return found;
+}
+
 std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
+                                                  int64_t max_tokens) const {
+  return units(episodes(begin, end), max_tokens);
+}
+
+std::vector<train::PackUnit> TrainingBatch::units(std::span<const size_t> chosen,
                                                   int64_t max_tokens) const {
   std::vector<train::PackUnit> units;
   std::map<int64_t, int64_t> placed;  // tags of the unit's segments
@@ -37,7 +49,7 @@ std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
   int64_t tokens = 0;
   int64_t root = -1;
   bool apart = false;
-  for (size_t i = begin; i < end; ++i) {
+  for (const size_t i : chosen) {
     const EpisodeGroup& group = groups_[episodes_[i].group];
     const Episode& episode = group.episodes[episodes_[i].episode];
     const int32_t prompt = group.segments[static_cast<size_t>(episode.path[0])].parent;
@@ -70,9 +82,9 @@ std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
   return units;
 }
 
-std::vector<int64_t> TrainingBatch::sampled_lengths(size_t begin, size_t end) const {
+std::vector<int64_t> TrainingBatch::sampled_lengths(std::span<const size_t> chosen) const {
   std::vector<int64_t> lengths;
-  for (size_t i = begin; i < end; ++i) lengths.push_back(group(i).sampled_tokens(episode(i)));
+  for (const size_t i : chosen) lengths.push_back(group(i).sampled_tokens(episode(i)));
   return lengths;
 }
 
@@ -86,10 +98,10 @@ int64_t TrainingBatch::num_tokens(size_t begin, size_t end) const {
 
 size_t TrainingBatch::episode_of(int64_t tag) const { return owner_[static_cast<size_t>(tag)]; }
 
-std::vector<const Segment*> TrainingBatch::sampled_segments(size_t begin, size_t end) const {
+std::vector<const Segment*> TrainingBatch::sampled_segments(std::span<const size_t> chosen) const {
   std::vector<const Segment*> found;
   std::set<const Segment*> seen;
-  for (size_t i = begin; i < end; ++i)
+  for (const size_t i : chosen)
     for (const int32_t s : episode(i).path) {
       const Segment& one = segment(tag(episodes_[i], s));
       if (one.sampled && seen.insert(&one).second) found.push_back(&one);
@@ -98,20 +110,24 @@ std::vector<const Segment*> TrainingBatch::sampled_segments(size_t begin, size_t
 }
 
 bool TrainingBatch::has(std::vector<float> Segment::* numbers) const {
-  const std::vector<const Segment*> all = sampled_segments(0, num_episodes());
+  const std::vector<const Segment*> all = sampled_segments(episodes(0, num_episodes()));
   return std::none_of(all.begin(), all.end(),
                       [&](const Segment* segment) { return (segment->*numbers).empty(); });
 }
 
 void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,
-                          dist::Group& ranks,
-                          const std::function<at::Tensor(const train::ForwardPass&)>& score) {
+                          dist::Group& ranks, const Score& score) {
+  this->score(into, episodes(0, num_episodes()), max_tokens, ranks, score);
+}
+
+void TrainingBatch::score(std::vector<float> Segment::* into, std::span<const size_t> chosen,
+                          int64_t max_tokens, dist::Group& ranks, const Score& score) {
   std::vector<int64_t> offset{0};  // offset of each segment in one flat list of all tokens
   for (const Segment* segment : segments_)
     offset.push_back(offset.back() + static_cast<int64_t>(segment->tokens.size()));
   at::Tensor flat = at::zeros({offset.back()}, at::kFloat);
   float* values = flat.mutable_data_ptr<float>();
-  const std::vector<train::PackUnit> all = units(0, num_episodes(), max_tokens);
+  const std::vector<train::PackUnit> all = units(chosen, max_tokens);
   for (train::ForwardPass& pass : train::plan_passes(all, max_tokens, ranks)) {
     set_kept(pass);
     const at::Tensor score_M = score(pass);
@@ -121,9 +137,12 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
       std::copy(from + span.begin, from + span.end, values + offset[static_cast<size_t>(span.tag)]);
   }
   if (ranks.size() > 1) ranks.all_reduce_sum(flat);  // every other rank has zeros there
-  for (size_t t = 0; t < segments_.size(); ++t)
-    if (segments_[t]->sampled)
-      (segments_[t]->*into).assign(values + offset[t], values + offset[t + 1]);
+  for (const size_t i : chosen)
+    for (const int32_t s : episode(i).path) {
+      const size_t t = static_cast<size_t>(tag(episodes_[i], s));
+      if (segments_[t]->sampled)
+        (segments_[t]->*into).assign(values + offset[t], values + offset[t + 1]);
+    }
 }
 
 at::Tensor TrainingBatch::gather(const train::ForwardPass& pass,
@@ -145,10 +164,6 @@ void TrainingBatch::set_kept(train::ForwardPass& pass) const {
     }
   }
   if (!kept->id.empty()) pass.kept = std::move(kept);
-}
-
-at::Tensor TrainingBatch::sampler_logp(const train::ForwardPass& pass) const {
-  return gather(pass, &Segment::logprobs);
 }
 
 TokenBatch TrainingBatch::token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,

@@ -29,8 +29,12 @@ class TrainingBatch {
   // The episodes [begin, end), counted over all groups, as units to pack: a group's prompt with its
   // episodes as children. A group of more than max_tokens is split; 0: none is.
   std::vector<train::PackUnit> units(size_t begin, size_t end, int64_t max_tokens) const;
+  // The same of these episodes, ascending.
+  std::vector<train::PackUnit> units(std::span<const size_t> episodes, int64_t max_tokens) const;
+  // The episodes [begin, end), with `stopped_only` those that did not end for their length.
+  std::vector<size_t> episodes(size_t begin, size_t end, bool stopped_only = false) const;
   // How many tokens the policy sampled in each of these episodes.
-  std::vector<int64_t> sampled_lengths(size_t begin, size_t end) const;
+  std::vector<int64_t> sampled_lengths(std::span<const size_t> episodes) const;
   // All tokens of these episodes; a prompt counts once for each of its episodes.
   int64_t num_tokens(size_t begin, size_t end) const;
 
@@ -40,23 +44,26 @@ class TrainingBatch {
   // A segment by its tag in units and passes, and the first episode that it belongs to.
   const Segment& segment(int64_t tag) const { return *segments_[static_cast<size_t>(tag)]; }
   size_t episode_of(int64_t tag) const;
-  // The sampled segments of the episodes [begin, end), each once.
-  std::vector<const Segment*> sampled_segments(size_t begin, size_t end) const;
+  // The sampled segments of these episodes, each once.
+  std::vector<const Segment*> sampled_segments(std::span<const size_t> episodes) const;
 
   // Whether all sampled segments of the batch have these numbers.
   bool has(std::vector<float> Segment::* numbers) const;
-  // Sets numbers of tokens, such as log-probabilities, `into` all sampled segments: `score` gives
-  // those of a pass's targets. The ranks share the work.
+  // Sets numbers of tokens, such as log-probabilities, `into` all sampled segments, or those of
+  // some episodes: `score` gives those of a pass's targets. The ranks share the work.
+  using Score = std::function<at::Tensor(const train::ForwardPass&)>;
   void score(std::vector<float> Segment::* into, int64_t max_tokens, dist::Group& group,
-             const std::function<at::Tensor(const train::ForwardPass&)>& score);
+             const Score& score);
+  void score(std::vector<float> Segment::* into, std::span<const size_t> episodes,
+             int64_t max_tokens, dist::Group& group, const Score& score);
 
   // A pass's tokens with their numbers. `weight_of_episode` by episode of the batch.
   TokenBatch token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,
                          std::span<const double> weight_of_episode) const;
   // Sets ForwardPass::kept where tokens of the pass were sampled from a truncated distribution.
   void set_kept(train::ForwardPass& pass) const;
-  // The log-probabilities that the sampler recorded for the pass's tokens.
-  at::Tensor sampler_logp(const train::ForwardPass& pass) const;
+  // These numbers of the pass's tokens [M].
+  at::Tensor gather(const train::ForwardPass& pass, std::vector<float> Segment::* numbers) const;
   // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.
   std::string lines() const;
   static TrainingBatch from_lines(const std::string& lines, int64_t vocabulary,
@@ -67,7 +74,6 @@ class TrainingBatch {
     size_t group, episode;
   };
   int64_t tag(const Location& of, int32_t segment) const;
-  at::Tensor gather(const train::ForwardPass& pass, std::vector<float> Segment::* field) const;
 
   std::vector<EpisodeGroup> groups_;
   std::vector<Location> episodes_;  // all of them, in order

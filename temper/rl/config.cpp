@@ -13,7 +13,8 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
 template <>
-inline constexpr std::array enum_names<rl::RlSection::Correction> = {"truncate", "mask"};
+inline constexpr std::array enum_names<rl::RlSection::Correction> = {
+    "truncate", "mask", "sequence_truncate", "sequence_mask"};
 template <>
 inline constexpr std::array enum_names<rl::RlRolloutSection::Update> = {"finish", "continue"};
 
@@ -48,6 +49,15 @@ std::string RlSection::overridden_defaults(const RolloutLimits& limits) const {
   return out;
 }
 
+ImportanceCorrection RlSection::correction() const {
+  const auto is = [&](Correction how) { return importance_correction == how; };
+  return {.mask = is(Correction::kMask) || is(Correction::kSequenceMask),
+          .sequence = is(Correction::kSequenceTruncate) || is(Correction::kSequenceMask),
+          .cap = importance_cap,
+          .low = importance_bounds[0],
+          .high = importance_bounds[1]};
+}
+
 void RlSection::fields(Fields& f) {
   f.add(
       "algorithm", name_,
@@ -78,12 +88,21 @@ void RlSection::fields(Fields& f) {
   f.add(
       "importance_correction", importance_correction,
       "how on_mismatch: correct bounds a token's importance weight, trainer's over sampler's "
-      "probability: truncate at importance_cap (TIS), or mask outside importance_bounds (IcePop)");
+      "probability: truncate at importance_cap (TIS), or mask outside importance_bounds (IcePop); "
+      "sequence_truncate, sequence_mask: the weight is the whole completion's (the product of its "
+      "tokens'), at most importance_cap, or 0 above it");
   f.add("importance_cap", importance_cap,
-        "upper bound of importance weights under importance_correction: truncate", above(0));
+        "upper bound of importance weights, but under importance_correction: mask", above(0));
   f.add("importance_bounds", importance_bounds,
         "under importance_correction: mask, tokens with weights outside [low, high] are masked",
         above(0));
+  f.add("mask_truncated", mask_truncated,
+        "completions that end for length train nothing and count in no mean of the loss; rewards "
+        "and advantages are as without it");
+  f.add("top_entropy_fraction", top_entropy_fraction,
+        "only this share of an update's completion tokens, those of highest entropy, has a policy "
+        "loss (Wang et al.; often 0.2); costs a forward pass; 1: all",
+        between(0, 1));
   algorithm->fields(f);
 }
 
@@ -272,6 +291,9 @@ void RlConfig::validate() const {
   require(rl.minibatches <= rows, "rl.minibatches", "found ", rl.minibatches,
           ", expected at most the ", rows,
           " rows of a rollout batch (rl.prompts_per_rollout x rl.group_size)");
+  require(rl.top_entropy_fraction > 0, "rl.top_entropy_fraction",
+          "found 0, expected number > 0 and "
+          "<= 1: no token would have a policy loss");
   const double dual_clip = rl.algorithm->dual_clip();
   require(dual_clip == 0 || dual_clip >= 1, "rl.dual_clip", "found ", dual_clip,
           ", expected 0 (off) or at least 1: below 1 it would bound the loss of tokens whose "

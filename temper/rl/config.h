@@ -15,6 +15,7 @@
 #include "temper/rewards/config.h"
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/difficulty.h"
+#include "temper/rl/importance_correction.h"
 #include "temper/train/config.h"
 
 namespace temper::rl {
@@ -22,7 +23,7 @@ namespace temper::rl {
 // The section `rl`: rollout batches and how often they are trained on, then the algorithm's keys.
 struct RlSection {
   enum class OnMismatch { kStop, kCorrect };
-  enum class Correction { kTruncate, kMask };
+  enum class Correction { kTruncate, kMask, kSequenceTruncate, kSequenceMask };
 
   // Begins with GRPO.
   RlSection() { set_algorithm("grpo"); }
@@ -41,6 +42,8 @@ struct RlSection {
   Correction importance_correction = Correction::kTruncate;
   double importance_cap = 2;
   std::array<double, 2> importance_bounds = {0.5, 5};
+  bool mask_truncated = false;
+  double top_entropy_fraction = 1;
   int64_t max_staleness = 0;
   DifficultySection difficulty;
   std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file
@@ -54,6 +57,7 @@ struct RlSection {
 
   void fields(Fields& f);
   int64_t updates_per_batch() const { return minibatches * iterations; }
+  ImportanceCorrection correction() const;
 
  private:
   std::string name_;

@@ -30,7 +30,8 @@ struct Segment {
                                // empty: no critic
   std::vector<float> returns;  // the critic's targets, set by the algorithm; empty: no critic
   std::vector<float> advantage;  // set by the algorithm
-  int64_t policy_version = 0;    // updates made by the policy that sampled it
+  std::vector<float> entropy;  // of the policy before the update; empty: no rl.top_entropy_fraction
+  int64_t policy_version = 0;  // updates made by the policy that sampled it
 };
 
 struct Episode {

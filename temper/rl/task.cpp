@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/ops/backend.h"
+#include "temper/rl/quantile.h"
 #include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
@@ -35,8 +36,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       source_(source),
       messages_(messages),
       observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
-      correction_{rl_.importance_correction == RlSection::Correction::kMask, rl_.importance_cap,
-                  rl_.importance_bounds[0], rl_.importance_bounds[1]},
+      correction_(rl_.correction()),
       done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
@@ -79,6 +79,11 @@ std::pair<size_t, size_t> RlTask::episodes_of_update() const {
   const size_t parts = static_cast<size_t>(updates_of_batch() / rl_.iterations);
   const size_t part = static_cast<size_t>(update_) % parts, episodes = batch_.num_episodes();
   return {part * episodes / parts, (part + 1) * episodes / parts};
+}
+
+std::vector<size_t> RlTask::trained_episodes() const {
+  const auto [begin, end] = episodes_of_update();
+  return batch_.episodes(begin, end, rl_.mask_truncated);
 }
 
 bool RlTask::next_batch(int64_t step) {
@@ -164,6 +169,23 @@ void RlTask::score_batch() {
     });
 }
 
+// The policy losses of an update depend on the entropies of all its tokens: a pass before its own.
+void RlTask::find_least_entropy(std::span<const size_t> trained) {
+  const trace::Span span("entropies of the update");
+  const at::NoGradGuard no_grad;
+  const train::PassOptions options{.temperature = config_.rollout.sampling.temperature,
+                                   .entropy = true};
+  batch_.score(&Segment::entropy, trained, config_.train.micro_batch_tokens, group_,
+               [&](const train::ForwardPass& pass) {
+                 return train::token_logp(*roles_.policy.model, pass, options).entropy;
+               });
+  std::vector<float> all;
+  for (const Segment* segment : batch_.sampled_segments(trained))
+    all.insert(all.end(), segment->entropy.begin(), segment->entropy.end());
+  if (!all.empty())
+    least_entropy_ = interpolated_quantile(std::move(all), 1 - rl_.top_entropy_fraction);
+}
+
 std::optional<train::StepPlan> RlTask::next(int64_t step) {
   rollout_seconds_ = reward_seconds_ = 0;
   if (batch_.empty() || ++update_ >= updates_of_batch())
@@ -172,16 +194,18 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   train_started_ = steady_seconds();
   sampler_check_ = {};
   const auto [begin, end] = episodes_of_update();
-  const std::vector<int64_t> length_C = batch_.sampled_lengths(begin, end);
+  const std::vector<size_t> trained = trained_episodes();
+  const std::vector<int64_t> length_C = batch_.sampled_lengths(trained);
   const std::vector<double> weight_C = algorithm_.token_weights(length_C);
   weight_.assign(batch_.num_episodes(), 0);
-  std::copy(weight_C.begin(), weight_C.end(), weight_.begin() + static_cast<int64_t>(begin));
+  for (size_t c = 0; c < trained.size(); ++c) weight_[trained[c]] = weight_C[c];
   train::StepPlan plan;
   plan.tokens = static_cast<double>(batch_.num_tokens(begin, end));
   for (const int64_t length : length_C) plan.supervised_tokens += static_cast<double>(length);
   update_tokens_ = plan.supervised_tokens;
+  if (rl_.top_entropy_fraction < 1) find_least_entropy(trained);
   const int64_t max_tokens = train::pass_tokens(config_);
-  plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_);
+  plan.passes = train::plan_passes(batch_.units(trained, max_tokens), max_tokens, group_);
   for (train::ForwardPass& pass : plan.passes) batch_.set_kept(pass);
   return plan;
 }
@@ -199,10 +223,16 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   b.update_tokens = update_tokens_;
   if (algorithm_.needs().critic) b.value_M = roles_.critic->values(pass, options);
   const bool corrects = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
-  const at::Tensor sampler_logp_M = corrects ? batch_.sampler_logp(pass) : at::Tensor();
-  if (corrects) b.correction_M = correction_.weight(b.old_logp_M, sampler_logp_M);
+  const at::Tensor sampler_logp_M =
+      corrects ? batch_.gather(pass, &Segment::logprobs) : at::Tensor();
+  if (corrects) b.correction_M = correction_.weight(b.old_logp_M, sampler_logp_M, b.cu_length_C1);
+  if (rl_.top_entropy_fraction < 1) {
+    const at::Tensor top_M =
+        (batch_.gather(pass, &Segment::entropy) >= least_entropy_).to(at::kFloat);
+    b.correction_M = b.correction_M.defined() ? b.correction_M * top_M : top_M;
+  }
   train::Loss loss = algorithm_.loss(b);
-  if (corrects) add_mismatch(loss, correction_, b.old_logp_M, sampler_logp_M);
+  if (corrects) add_mismatch(loss, correction_, b.old_logp_M, sampler_logp_M, b.cu_length_C1);
   loss.means.push_back(
       {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
   return loss;
@@ -270,8 +300,8 @@ void RlTask::describe_step(MetricsRow& row) {
   const bool compares_groups = algorithm_.needs().min_group_size > 1;
   about_.add_to(row, compares_groups);
   source_.describe(row);
-  const auto [begin, end] = episodes_of_update();
-  algorithm_.describe(batch_.sampled_segments(begin, end), row);
+  const std::vector<const Segment*> trained = batch_.sampled_segments(trained_episodes());
+  if (!trained.empty()) algorithm_.describe(trained, row);
   row.set("rollout_seconds", rollout_seconds_);
   row.set("reward_seconds", reward_seconds_);
   row.set("train_seconds", steady_seconds() - train_started_);

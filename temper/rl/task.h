@@ -47,6 +47,7 @@ class RlTask : public train::Task {
  private:
   bool next_batch(int64_t step);
   void score_batch();
+  void find_least_entropy(std::span<const size_t> trained);
   // Whether this update is the first of a batch that the present weights sampled.
   bool compares() const { return update_ == 0 && fresh_; }
   // Whether this update is the first of a batch from a file that is trained on as if the present
@@ -65,6 +66,8 @@ class RlTask : public train::Task {
   void check_fresh(int64_t step) const;
   int64_t updates_of_batch() const;
   std::pair<size_t, size_t> episodes_of_update() const;
+  // Those of the update that train: rl.mask_truncated leaves some out.
+  std::vector<size_t> trained_episodes() const;
 
   const RlConfig& config_;
   const RlSection& rl_;
@@ -82,9 +85,10 @@ class RlTask : public train::Task {
   int64_t update_ = 0;          // update of the batch that next() planned
   std::vector<double> weight_;  // [episodes] weight of a token of each one in this update
   double update_tokens_ = 0;    // tokens that the update trains
-  bool fresh_ = false;          // the policy that the batch began with sampled it
-  double staleness_ = 0;        // mean over completions: updates between sampling and training
-  int64_t oldest_ = 0;          // the same, of the version that is furthest behind
+  float least_entropy_ = 0;  // of the update's tokens with a policy loss (rl.top_entropy_fraction)
+  bool fresh_ = false;       // the policy that the batch began with sampled it
+  double staleness_ = 0;     // mean over completions: updates between sampling and training
+  int64_t oldest_ = 0;       // the same, of the version that is furthest behind
   const ImportanceCorrection correction_;
   SamplerCheck sampler_check_;  // compares the tokens of this update
   int64_t wrong_batches_ = 0;   // consecutive ones that are not the policy's

@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import textwrap
+from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -34,6 +35,9 @@ def rollouts(vocabulary):
     for row in rows:  # two rewards with this sum
         part = parts.choice([0.0, 0.25, 0.5])
         row["rewards"] = {"a": part, "b": row["reward"] - part}
+    ends = random.Random(8)
+    for row in rows:
+        row["finish_reason"] = ends.choice(["stop", "stop", "length"])
     return rows
 
 
@@ -94,8 +98,18 @@ def advantages(rows, rl):
             row["advantage"] = ((row["reward"] - tokens.mean()) / (tokens.var() + 1e-8).sqrt()).item()
 
 
-def token_losses(row, rl, logp, old, ref, entropy):
-    """Loss of each token of a completion, its KL, and which tokens are clipped."""
+def high_entropy(entropies, fraction):
+    """TRL's mask of an update's tokens, by completion."""
+    longest = max(len(e) for e in entropies)
+    padded = torch.stack([torch.nn.functional.pad(e.detach().float(), (0, longest - len(e))) for e in entropies])
+    mask = torch.stack([torch.arange(longest) < len(e) for e in entropies])
+    alone = SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x)
+    chosen = GRPOTrainer.get_high_entropy_mask(SimpleNamespace(accelerator=alone), padded, mask, 1 - fraction)
+    return [chosen[i, : len(e)].double() for i, e in enumerate(entropies)]
+
+
+def token_losses(row, rl, logp, old, ref, entropy, top):
+    """Loss of each token of a completion, its KL, and which tokens are clipped. top: 1 for tokens with a policy loss; None: all."""
     a = row["advantage"]
     if rl["importance"] == "sequence":
         ratio = torch.exp((logp - old).mean().detach()) * torch.exp(logp - logp.detach())
@@ -114,13 +128,27 @@ def token_losses(row, rl, logp, old, ref, entropy):
         if rl.get("dual_clip") and a < 0:
             loss = loss.clamp(max=-rl["dual_clip"] * a)
         clipped = (((ratio > high) & (a > 0)) | ((ratio < low) & (a < 0))).double()
+    if rl["algorithm"] == "sapo":  # TRL's lines
+        tau = rl["sapo_temperature_pos"] if a > 0 else rl["sapo_temperature_neg"]
+        loss, clipped = -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * a, torch.zeros_like(logp)
+    elif rl["algorithm"] == "gmpo":  # one number a completion, of which each token has its share
+        log_ratio, low, high = logp - old, -rl["epsilon_low"], rl["epsilon_high"]
+        clamped = log_ratio.clamp(low, high)
+        one_sided = torch.minimum(log_ratio, clamped) if a > 0 else torch.maximum(log_ratio, clamped)
+        loss = (-torch.exp(one_sided.mean()) * a).expand_as(logp)
+        clipped = (((log_ratio < low) & (a < 0)) | ((log_ratio > high) & (a > 0))).double()
+    if top is not None:
+        assert rl["algorithm"] != "gmpo"
+        loss = loss * top
     if rl.get("on_mismatch") == "correct":
-        loss = loss * torch.exp(old - torch.tensor(row["logprobs"], dtype=torch.float64)).clamp(max=rl.get("importance_cap", 2.0))
+        difference, how = old - torch.tensor(row["logprobs"], dtype=torch.float64), rl.get("importance_correction", "truncate")
+        weight, cap = torch.exp(difference.sum() if how.startswith("sequence") else difference), rl.get("importance_cap", 2.0)
+        loss = loss * (torch.where(weight > cap, 0.0, weight) if how == "sequence_mask" else weight.clamp(max=cap))
     kl = None
     if rl["algorithm"] == "reinforce_plus_plus":
         kl = torch.zeros_like(logp)  # that of the rewards
     elif rl["beta"] > 0:
-        kl = {"k1": logp - ref, "k2": (logp - ref) ** 2 / 2, "k3": torch.exp(ref - logp) - (ref - logp) - 1}[rl["kl_estimator"]]
+        kl = {"k1": logp - ref, "k2": (logp - ref) ** 2 / 2, "k3": torch.exp(ref - logp) - (ref - logp) - 1}[rl.get("kl_estimator", "k3")]
         loss = loss + rl["beta"] * kl
     loss = loss - rl.get("entropy_bonus", 0) * entropy
     return loss, kl, clipped
@@ -147,10 +175,15 @@ def run(rows, rl):
         parts = rl.get("minibatches", 1)
         for part in range(parts):
             chosen = range(part * len(rows) // parts, (part + 1) * len(rows) // parts)
+            if rl.get("mask_truncated"):
+                chosen = [i for i in chosen if rows[i]["finish_reason"] != "length"]
             losses, kls, clips, entropies = [], [], [], []
-            for i in chosen:
-                logp, entropy = logp_and_entropy(model, rows[i])
-                loss, kl, clipped = token_losses(rows[i], rl, logp, old[i], old[i], entropy)
+            found = [logp_and_entropy(model, rows[i]) for i in chosen]
+            tops = [None] * len(found)
+            if rl.get("top_entropy_fraction", 1.0) < 1:
+                tops = high_entropy([entropy for _, entropy in found], rl["top_entropy_fraction"])
+            for i, (logp, entropy), top in zip(chosen, found, tops):
+                loss, kl, clipped = token_losses(rows[i], rl, logp, old[i], old[i], entropy, top)
                 losses.append(loss)
                 clips.append(clipped)
                 entropies.append(entropy)
@@ -182,6 +215,9 @@ DEFAULTS = {
                 scale_rewards=False),
     "reinforce_plus_plus": dict(beta=0.01, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="token-mean",
                                 scale_rewards=True),
+    "sapo": dict(beta=0, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, epsilon_low=0.2, epsilon_high=0.2, importance="token",
+                 loss_aggregation="seq-mean-token-mean", scale_rewards=True),
+    "gmpo": dict(beta=0, epsilon_low=0.4, epsilon_high=0.4, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
     "rloo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
 }
 CASES = [
@@ -202,6 +238,15 @@ CASES = [
     {"algorithm": "cispo", "reward_aggregation": "normalize_then_sum", "iterations": 2},
     {"algorithm": "dro", "minibatches": 2},
     {"algorithm": "dro", "dro_beta": 2.0, "iterations": 3, "loss_aggregation": "token-mean"},
+    {"algorithm": "grpo", "mask_truncated": True, "minibatches": 2, "iterations": 2},
+    {"algorithm": "dapo", "mask_truncated": True, "top_entropy_fraction": 0.7, "iterations": 2},
+    {"algorithm": "grpo", "on_mismatch": "correct", "importance_correction": "sequence_truncate", "importance_cap": 0.5, "iterations": 2},
+    {"algorithm": "grpo", "on_mismatch": "correct", "importance_correction": "sequence_mask", "importance_cap": 0.5, "iterations": 2},
+    {"algorithm": "grpo", "top_entropy_fraction": 0.3, "beta": 0.5, "iterations": 2},
+    {"algorithm": "sapo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "sapo", "sapo_temperature_pos": 3.0, "sapo_temperature_neg": 0.5, "beta": 0.5, "iterations": 3},
+    {"algorithm": "gmpo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "gmpo", "epsilon_low": 0.05, "epsilon_high": 0.1, "beta": 0.5, "iterations": 3},
 ]
 
 rows = rollouts(json.loads((MODEL / "config.json").read_text())["vocab_size"])

@@ -154,6 +154,23 @@ void plain_gradient(rl::RlConfig& config) {
 
 }  // namespace
 
+TEST_CASE("which tokens have a policy loss is the same after resuming") {
+  const Folder folder;
+  const auto set = [](rl::RlConfig& config) {
+    several_updates(config);
+    config.rl.top_entropy_fraction = 0.4;
+  };
+  RlRun whole(folder, "whole", set), all(folder, "all", several_updates);
+  whole.go();
+  all.go();
+  CHECK_FALSE((whole.weights() == all.weights()));
+  RlRun(folder, "cut", set).go(3);
+  RlRun cut(folder, "cut", set);
+  cut.go();
+  CHECK((cut.weights() == whole.weights()));
+  CHECK((cut.rows() == whole.rows()));
+}
+
 TEST_CASE("a run that stops in the middle of a rollout batch goes on to the same bits") {
   const Folder folder;
   RlRun whole(folder, "whole", several_updates);

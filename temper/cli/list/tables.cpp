@@ -168,7 +168,8 @@ std::vector<ListTable> metric_tables() {
 
 std::vector<ListTable> synonym_tables() {
   ListTable table{{}, {"here", "elsewhere"}, {}};
-  std::map<std::string, std::string> elsewhere;  // by the key here
+  constexpr size_t kMostNames = 3;                            // of a key, in a page
+  std::map<std::string, std::vector<std::string>> elsewhere;  // by the key here
   for (const KeySynonym& synonym : key_synonyms()) {
     std::string line(synonym.key);
     if (!synonym.note.empty()) line += (line.empty() ? "" : "; ") + std::string(synonym.note);
@@ -176,10 +177,15 @@ std::vector<ListTable> synonym_tables() {
     // A page does without the names that say theirs themselves: "lora_alpha" of adapter.alpha.
     const std::string_view last = synonym.key.substr(synonym.key.rfind('.') + 1);
     if (synonym.name.find(last) != synonym.name.npos) continue;
-    std::string& names = elsewhere[std::string(synonym.key)];
-    names += (names.empty() ? "" : ", ") + std::string(synonym.name);
+    elsewhere[std::string(synonym.key)].emplace_back(synonym.name);
   }
-  for (const auto& [key, names] : elsewhere) table.rows.push_back({{}, {}, {code_of(key), names}});
+  for (const auto& [key, names] : elsewhere) {
+    std::string cell;
+    for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i)
+      cell += (i > 0 ? ", " : "") + names[i];
+    if (names.size() > kMostNames) cell += ", ..";
+    table.rows.push_back({{}, {}, {code_of(key), cell}});
+  }
   return {table};
 }
 
