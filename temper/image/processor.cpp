@@ -1,0 +1,55 @@
+#include "temper/image/processor.h"
+
+#include "temper/base/error.h"
+#include "temper/image/settings.h"
+
+namespace temper {
+
+int64_t ImageLayout::patches() const {
+  int64_t sum = 0;
+  for (const ImageTile& tile : tiles) sum += tile.rows * tile.columns;
+  return sum;
+}
+
+int64_t ImageLayout::tokens() const {
+  int64_t sum = 0;
+  for (const ImageTile& tile : tiles) sum += tile.tokens();
+  return sum;
+}
+
+std::unique_ptr<const ImageProcessor> ImageProcessor::open(const std::string& directory,
+                                                           const PixelBounds& bounds) {
+  for (const auto& bound : {bounds.min, bounds.max})
+    check<ConfigError>(!bound || *bound > 0, "bounds of an image's pixels: ", bound.value_or(0),
+                       "; expected a number above zero");
+  check<ConfigError>(!bounds.min || !bounds.max || *bounds.min <= *bounds.max,
+                     "bounds of an image's pixels: at least ", bounds.min.value_or(0),
+                     " and at most ", bounds.max.value_or(0));
+  const ImageSettings settings(directory);
+  auto processor = image_processors().find(settings.type(), settings.file())(settings, bounds);
+  settings.refuse_unread();
+  return processor;
+}
+
+std::string expand_placeholders(const ImageProcessor& processor, std::string_view text,
+                                const std::vector<ImageLayout>& layouts) {
+  const std::string& placeholder = processor.tokens().placeholder;
+  std::string out;
+  size_t count = 0;
+  for (size_t at = text.find(placeholder); at != text.npos; at = text.find(placeholder)) {
+    out += text.substr(0, at);
+    text.remove_prefix(at + placeholder.size());
+    if (count < layouts.size()) out += processor.expand(layouts[count]);
+    ++count;
+  }
+  check<DataError>(count == layouts.size(), "the text has ", count, " placeholders ", placeholder,
+                   " for ", layouts.size(), " images; expected as many");
+  return out.append(text);
+}
+
+Registry<MakeImageProcessor>& image_processors() {
+  static Registry<MakeImageProcessor> processors("image processor");
+  return processors;
+}
+
+}  // namespace temper
