@@ -225,7 +225,7 @@ TEST_CASE("tokens off a token's path are never read, even where they are not num
         const int64_t token =
             draws.between(f.segment_start[segment], f.segment_start[segment + 1] - 1);
         CAPTURE(token);
-        const std::vector<int64_t> path = reference_path<float>(view(f), segment, token);
+        const std::vector<int64_t> path = reference_path(view(f), segment, token).tokens;
         Arrays<float> poisoned = clean;
         for (int64_t t = 0; t < f.num_tokens(); ++t) {
           if (std::find(path.begin(), path.end(), t) != path.end()) continue;
