@@ -42,7 +42,7 @@ Forest open_forest() {
 
 std::vector<AttentionSpec> open_shapes() {
   return {shape(4, 4, 8),        shape(6, 2, 8, 5),     shape(4, 1, 64, 0, 7),
-          shape(2, 2, 8, 3, 20), shape(4, 2, 16, 2, 1), with_sinks(shape(4, 2, 8, 0, 30))};
+          shape(2, 2, 8, 3, 20), shape(4, 2, 16, 2, 2), with_sinks(shape(4, 2, 8, 0, 30))};
 }
 
 }  // namespace
