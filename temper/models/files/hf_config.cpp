@@ -19,6 +19,26 @@ std::string type_of_text(const std::string& multimodal) {
   return multimodal == "mistral3" ? "mistral" : multimodal + "_text";
 }
 
+// Language models that have a type of their own within a multimodal model, and are another family
+// alone: that family, and the defaults of the type that differ.
+struct TextAlias {
+  const char *type, *family;
+  int64_t max_position_embeddings;
+  double rope_theta;
+};
+constexpr TextAlias kTextAliases[] = {{"qwen3_vl_text", "qwen3", 128000, 500000},
+                                      {"qwen2_5_vl_text", "qwen2", 32768, 1000000}};
+
+void use_alias(std::string& type, Json& text) {
+  for (const TextAlias& alias : kTextAliases) {
+    if (type != alias.type) continue;
+    type = alias.family;
+    if (!text.contains("max_position_embeddings"))
+      text["max_position_embeddings"] = alias.max_position_embeddings;
+    if (!text.contains("rope_theta")) text["rope_theta"] = alias.rope_theta;
+  }
+}
+
 }  // namespace
 
 HfConfig HfConfig::load(const std::string& path) {
@@ -58,6 +78,7 @@ HfConfig HfConfig::parse(Json json, std::string where) {
     config.model_type_ = inner_type != inner.end() && inner_type->is_string()
                              ? inner_type->get<std::string>()
                              : type_of_text(config.model_type_);
+    use_alias(config.model_type_, inner);
     for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings",
                             "initializer_range", "quantization_config"})
       if (json.contains(key) && (!inner.contains(key) || std::string(key).starts_with("tie_")))

@@ -1,0 +1,274 @@
+// The tower of Qwen3-VL (arXiv 2511.21631) and, without the deep features, of Qwen 3.5. Patches
+// come by merged cell: its four, then the next cell's.
+//   x = patch_embed.proj(patch) + positions(row, column)   a learned table, read between its points
+//   h = x + attn.proj(attend(rotate(qkv(norm1 x))))        both ways, over the image; half of a
+//   y = h + mlp.linear_fc2(gelu(mlp.linear_fc1(norm2 h)))  head rotates by row, half by column
+//   rows = merger.linear_fc2(gelu(merger.linear_fc1(norm y, of a cell's patches side by side)))
+//   deep = the same after some blocks, with the norm over a cell's patches at once
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/models/config_values.h"
+#include "temper/models/vision/layers.h"
+#include "temper/models/vision/tower.h"
+#include "temper/nn/rotary.h"
+
+namespace temper::models {
+namespace {
+
+constexpr double kQwenEps = 1e-6;
+constexpr int64_t kMostTowerLayers = 1000, kMostTowerWidth = 1 << 20, kMostPatches = 1 << 22;
+
+struct Qwen3VlConfig {
+  explicit Qwen3VlConfig(const VisionConfig& config);
+
+  int64_t depth, hidden_size, intermediate_size, num_heads, side, patch_width, merge;
+  int64_t out_hidden_size;
+  double theta;
+  ops::Activation activation;
+  std::vector<int64_t> deep_layers;
+
+  int64_t merged_width() const { return hidden_size * merge * merge; }
+};
+
+std::vector<int64_t> deep_layers_of(const HfConfig& vision, int64_t depth) {
+  std::vector<int64_t> layers;
+  if (!vision.has("deepstack_visual_indexes")) return {8, 16, 24};
+  for (const double layer : vision.numbers("deepstack_visual_indexes")) {
+    if (!(layer >= 0 && layer < static_cast<double>(depth)) || layer != std::floor(layer))
+      vision.fail("deepstack_visual_indexes", str("expected numbers of layers below ", depth));
+    layers.push_back(static_cast<int64_t>(layer));
+  }
+  return layers;
+}
+
+Qwen3VlConfig::Qwen3VlConfig(const VisionConfig& config) {
+  const HfConfig& c = config.vision;
+  depth = c.integer("depth", 27, kMostTowerLayers);
+  hidden_size = c.integer("hidden_size", 1152, kMostTowerWidth);
+  intermediate_size = c.integer("intermediate_size", 4304, kMostTowerWidth);
+  num_heads = c.integer("num_heads", 16, hidden_size);
+  if (hidden_size % (4 * num_heads) != 0)
+    c.fail("num_heads", str(num_heads, " heads of ", hidden_size,
+                            " features, expected a multiple of four in each"));
+  const int64_t places = c.integer("num_position_embeddings", 2304, kMostTowerWidth);
+  side = static_cast<int64_t>(std::sqrt(static_cast<double>(places)));
+  const int64_t patch = c.integer("patch_size", 16, 1024);
+  patch_width =
+      c.integer("in_channels", 3, 64) * c.integer("temporal_patch_size", 2, 64) * patch * patch;
+  merge = c.integer("spatial_merge_size", 2, 64);
+  out_hidden_size = c.integer("out_hidden_size", 3584, kMostTowerWidth);
+  if (out_hidden_size != config.text_hidden_size)
+    c.fail("out_hidden_size", str("found ", out_hidden_size, ", and the language model has ",
+                                  config.text_hidden_size));
+  activation = c.activation("hidden_act", "gelu_pytorch_tanh");
+  const std::optional<HfConfig> rope = c.rope_section();
+  theta = rope ? number_above(*rope, "rope_theta", 0, 10000) : 10000;
+  if (config.whole.json().at("model_type") == "qwen3_vl") deep_layers = deep_layers_of(c, depth);
+}
+
+// Rows and columns of an image's patches, by merged cell.
+struct PatchPlaces {
+  PatchPlaces(int64_t rows, int64_t columns, int64_t merge) : rows(rows), columns(columns) {
+    for (int64_t r = 0; r < rows; r += merge)
+      for (int64_t c = 0; c < columns; c += merge)
+        for (int64_t i = 0; i < merge * merge; ++i) {
+          row.push_back(r + i / merge);
+          column.push_back(c + i % merge);
+        }
+  }
+  int64_t rows, columns;
+  std::vector<int64_t> row, column;
+};
+
+// A side of the table resampled to `size` points, ends on ends, in float32 as transformers does: of
+// point i the two points of the table around it, and their shares.
+struct Between {
+  int64_t first, second;
+  float of_first, of_second;
+};
+Between between(int64_t i, int64_t size, int64_t side) {
+  const float at = static_cast<float>(i) * static_cast<float>(side - 1) /
+                   static_cast<float>(std::max<int64_t>(size - 1, 1));
+  const float floor = std::floor(at);
+  const auto share = [&](float offset) {
+    return std::max(0.0F, 1 - std::abs(at - floor - offset));
+  };
+  const auto first = static_cast<int64_t>(floor);
+  return {std::min(first, side - 1), std::min(first + 1, side - 1), share(0), share(1)};
+}
+
+std::vector<PositionTable::Tap> taps_of(const PatchPlaces& places, int64_t side) {
+  std::vector<PositionTable::Tap> taps(4);
+  for (size_t i = 0; i < places.row.size(); ++i) {
+    const Between r = between(places.row[i], places.rows, side),
+                  c = between(places.column[i], places.columns, side);
+    const auto add = [&](size_t tap, int64_t row, float of_row, int64_t column, float of_column) {
+      taps[tap].id.push_back(row * side + column);
+      taps[tap].weight.push_back(of_row * of_column);
+    };
+    add(0, r.first, r.of_first, c.first, c.of_first);
+    add(1, r.first, r.of_first, c.second, c.of_second);
+    add(2, r.second, r.of_second, c.first, c.of_first);
+    add(3, r.second, r.of_second, c.second, c.of_second);
+  }
+  return taps;
+}
+
+// One file's module.
+struct PatchEmbed : nn::Module {
+  PatchEmbed(nn::Module& parent, const Qwen3VlConfig& c)
+      : Module(parent, "patch_embed"),
+        proj(*this, "proj", c.patch_width, c.hidden_size, true, 0.02) {}
+  nn::Linear proj;
+};
+
+struct QwenMlp : nn::Module {
+  QwenMlp(nn::Module& parent, const Qwen3VlConfig& c)
+      : Module(parent, "mlp"),
+        layers(*this, {}, c.hidden_size, c.intermediate_size, c.hidden_size, c.activation) {
+    set_role(nn::Role::kMlp);
+  }
+  TwoLayers layers;
+};
+
+struct QwenBlock : nn::Module {
+  QwenBlock(nn::Module& parent, std::string name, const Qwen3VlConfig& c)
+      : Module(parent, std::move(name)),
+        norm1(*this, "norm1", c.hidden_size, kQwenEps),
+        norm2(*this, "norm2", c.hidden_size, kQwenEps),
+        attn(*this, "attn",
+             {.hidden_size = c.hidden_size,
+              .num_heads = c.num_heads,
+              .head_dim = c.hidden_size / c.num_heads,
+              .joined = true,
+              .out_name = "proj"}),
+        mlp(*this, c) {}
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context,
+                     const ops::RotaryTable& rotary) {
+    const at::Tensor h = ops::add_scaled(x, attn.forward(norm1.forward(x), context, rotary));
+    return ops::add_scaled(h, mlp.layers.forward(norm2.forward(h), context));
+  }
+  LayerNorm norm1, norm2;
+  TowerAttention attn;
+  QwenMlp mlp;
+};
+
+struct QwenMerger : nn::Module {
+  QwenMerger(nn::Module& parent, std::string name, const Qwen3VlConfig& c, bool norm_merged)
+      : Module(parent, std::move(name)),
+        width(c.merged_width()),
+        norm_merged(norm_merged),
+        norm(*this, "norm", norm_merged ? width : c.hidden_size, kQwenEps),
+        layers(*this, {}, width, width, c.out_hidden_size, ops::Activation::kGelu) {}
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
+    const at::Tensor normed = norm.forward(norm_merged ? x.view({-1, width}) : x);
+    return layers.forward(normed.view({-1, width}), context);
+  }
+  int64_t width;
+  bool norm_merged;
+  LayerNorm norm;
+  TwoLayers layers;
+};
+
+struct QwenVisual : nn::Module {
+  QwenVisual(nn::Module& parent, const Qwen3VlConfig& c)
+      : Module(parent, "visual"),
+        patch_embed(*this, c),
+        pos_embed(*this, "pos_embed", c.side * c.side, c.hidden_size),
+        blocks(*this, "blocks"),
+        merger(*this, "merger", c, false),
+        deep(*this, "deepstack_merger_list") {
+    for (int64_t i = 0; i < c.depth; ++i) blocks.emplace(c);
+    for (size_t i = 0; i < c.deep_layers.size(); ++i) deep.emplace(c, true);
+  }
+  PatchEmbed patch_embed;
+  PositionTable pos_embed;
+  nn::ModuleList<QwenBlock> blocks;
+  QwenMerger merger;
+  nn::ModuleList<QwenMerger> deep;
+};
+
+class Qwen3VlTower : public Tower {
+ public:
+  explicit Qwen3VlTower(const Qwen3VlConfig& c)
+      : config_(c),
+        visual_(*this, c),
+        rotary_({.theta = c.theta}, c.hidden_size / c.num_heads / 2) {}
+
+  ImageFeatures forward(const ImagePixels& image) override {
+    check_image(image);
+    const PatchPlaces places(image.grid_rows, image.grid_columns, config_.merge);
+    const at::Tensor pixels = image.values.to(visual_.patch_embed.proj.weight.device());
+    const nn::Context context{.forest = all_open({pixels.size(0)})};
+    at::Tensor x = ops::add_scaled(visual_.patch_embed.proj.forward(pixels, context),
+                                   visual_.pos_embed.forward(taps_of(places, config_.side)));
+    const ops::RotaryTable rotary = table(places, x);
+    std::vector<at::Tensor> deep(config_.deep_layers.size());
+    for (size_t i = 0; i < visual_.blocks.size(); ++i) {
+      x = visual_.blocks[i].forward(x, context, rotary);
+      for (size_t d = 0; d < deep.size(); ++d)
+        if (config_.deep_layers[d] == static_cast<int64_t>(i))
+          deep[d] = visual_.deep[d].forward(x, context);
+    }
+    return {visual_.merger.forward(x, context), deep.empty() ? at::Tensor() : at::stack(deep),
+            image.grid_rows / config_.merge, image.grid_columns / config_.merge};
+  }
+
+ private:
+  void check_image(const ImagePixels& image) const {
+    const int64_t rows = image.grid_rows, columns = image.grid_columns;
+    check<DataError>(rows > 0 && columns > 0 && rows <= kMostPatches && columns <= kMostPatches &&
+                         rows % config_.merge == 0 && columns % config_.merge == 0,
+                     "an image of ", rows, " rows and ", columns,
+                     " columns of patches, expected multiples of ", config_.merge);
+    check<DataError>(image.values.defined() && image.values.dim() == 2 &&
+                         image.values.scalar_type() == at::kFloat &&
+                         image.values.size(0) == rows * columns &&
+                         image.values.size(1) == config_.patch_width,
+                     "an image's pixels of another form, expected [", rows * columns, ", ",
+                     config_.patch_width, "] float32");
+  }
+  // A half of the frequencies by row, then by column.
+  ops::RotaryTable table(const PatchPlaces& places, const at::Tensor& x) const {
+    const ops::RotaryTable all =
+        rotary_.table(std::max(places.rows, places.columns), x.options().requires_grad(false));
+    const auto at = [&](const at::Tensor& values, const std::vector<int64_t>& place) {
+      return values.index_select(0, at::tensor(place, at::kLong).to(values.device()));
+    };
+    ops::RotaryTable out;
+    out.cos = at::cat({at(all.cos, places.row), at(all.cos, places.column)}, 1);
+    out.sin = at::cat({at(all.sin, places.row), at(all.sin, places.column)}, 1);
+    out.by_token = true;
+    return out;
+  }
+
+  Qwen3VlConfig config_;
+  QwenVisual visual_;
+  nn::Rotary rotary_;
+};
+
+std::unique_ptr<Tower> make_qwen3_vl(const VisionConfig& config) {
+  return std::make_unique<Qwen3VlTower>(Qwen3VlConfig(config));
+}
+
+const RegisteredVisionFamily kQwen3Vl({.model_type = "qwen3_vl",
+                                       .help = "Qwen3-VL: a ViT whose deep features are added "
+                                               "after the language model's first blocks",
+                                       .prefixes = {"visual."},
+                                       .make = &make_qwen3_vl});
+const RegisteredVisionFamily kQwen35Vl({.model_type = "qwen3_5",
+                                        .help = "Qwen 3.5: Qwen3-VL's tower without deep features",
+                                        .prefixes = {"visual."},
+                                        .make = &make_qwen3_vl});
+const RegisteredVisionFamily kQwen35MoeVl({.model_type = "qwen3_5_moe",
+                                           .help = "Qwen 3.5's mixtures of experts: the same",
+                                           .prefixes = {"visual."},
+                                           .make = &make_qwen3_vl});
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,68 @@
+// Vision towers: an image's pixels in, the rows out that a language model reads in place of its
+// placeholder's tokens. A family of models that read images is one file here, which registers a
+// VisionFamily at its end. What uses a tower is an Encoder (encoder.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/base/registry.h"
+#include "temper/io/mapped_files.h"
+#include "temper/models/files/hf_config.h"
+#include "temper/nn/module.h"
+
+namespace temper::models {
+
+// One image as transformers' processor of the family gives it.
+struct ImagePixels {
+  // float32: [patches, channels · frames · p · p], patches by merged cell (Qwen); [tiles, channels,
+  // height, width] (others).
+  at::Tensor values;
+  int64_t grid_rows = 0, grid_columns = 0;  // of patches, where `values` are patches
+};
+
+struct ImageFeatures {
+  at::Tensor rows;  // [tokens, hidden_size of the language model], float32
+  // As in ExternalRows (ops/forest.h).
+  at::Tensor deep;
+  int64_t grid_rows = 0, grid_columns = 0;
+  bool open = false;
+};
+
+class Tower : public nn::Module {
+ public:
+  // Differentiable in the tower's parameters. Each image is computed alone: its bits depend on
+  // nothing else. Throws DataError for pixels of another form.
+  virtual ImageFeatures forward(const ImagePixels& image) = 0;
+
+  // Shapes in the files of tensors that have another one here: a convolution over patches is a
+  // linear layer.
+  std::map<std::string, std::vector<int64_t>> shapes_in_files;
+  MappedFiles files;  // what its weights are mapped from
+};
+
+// config.json of a model that reads images.
+struct VisionConfig {
+  HfConfig whole, vision;    // `vision` is its vision_config
+  int64_t text_hidden_size;  // of the language model
+};
+
+struct VisionFamily {
+  const char* model_type;  // of the whole config.json
+  const char* help;        // the models, a colon, their tower
+  // The tower's tensors are those that begin so, behind an optional `model.`.
+  std::vector<std::string> prefixes;
+  std::unique_ptr<Tower> (*make)(const VisionConfig& config);
+};
+// By model_type.
+const Registry<VisionFamily>& vision_families();
+struct RegisteredVisionFamily {
+  explicit RegisteredVisionFamily(const VisionFamily& family);
+};
+
+}  // namespace temper::models

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/vision: tiny models of every family that reads images, and what transformers computes with them.
+
+    python tests/golden/make_vision_goldens.py [NAME...]       (torch 2.13, transformers 5.24 and later)
+
+Every directory is a Hugging Face model of random weights, as in make_model_goldens.py, with expected.safetensors and
+expected.json:
+  images                of each image its grid of patches (rows, columns), its number of tokens
+  pixels.I              its pixels as transformers' processors give them
+  features.I, deep.I    what the language model reads in place of its tokens; what is added after the first layers
+  rows                  token ids, and which images stand at their placeholders
+  logp                  log p of every token after a row's first that is no placeholder, the rows one after another
+  grad.NAME             gradients of -logp's mean, of the language model and, behind `tower.`, of the vision tower
+Everything is computed in float32 with eager attention, one row at a time: no padding, no cache.
+"""
+import json
+import shutil
+import sys
+import zlib
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import make_model_goldens as models  # noqa: E402
+
+HERE = Path(__file__).resolve().parent / "vision"
+IMAGE = 7  # the placeholder's id
+TOKENS = dict(image_token_id=IMAGE, vision_start_token_id=8, vision_end_token_id=9)
+GRIDS = [(4, 6), (10, 2)]  # patches; merged 2 x 3 and 5 x 1
+
+
+def qwen_images(model, generator):
+    vision = model.config.vision_config
+    width = 3 * vision.temporal_patch_size * vision.patch_size**2
+    return [(torch.randn((h * w, width), generator=generator), (h, w)) for h, w in GRIDS]
+
+
+def families():
+    tower = dict(depth=3, hidden_size=32, intermediate_size=20, num_heads=2, patch_size=4, out_hidden_size=24)
+    table = dict(num_position_embeddings=25)
+    rope = dict(rope_type="default", rope_theta=300.0)
+    yield ("qwen3_vl", transformers.Qwen3VLForConditionalGeneration, transformers.Qwen3VLConfig(
+        text_config=models.sized(num_hidden_layers=4, rope_parameters=rope | dict(mrope_section=[2, 2, 2])),
+        vision_config=dict(**tower, **table, deepstack_visual_indexes=[0, 2]), **TOKENS), qwen_images)
+    net = models.sized(rms_norm_eps=0.02, num_hidden_layers=3, linear_conv_kernel_dim=3, linear_key_head_dim=7,
+                       linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=4, head_dim=16,
+                       layer_types=["full_attention", "linear_attention", "full_attention"],
+                       rope_parameters=rope | dict(partial_rotary_factor=0.75, mrope_section=[2, 2, 2]))
+    yield ("qwen3_5", transformers.Qwen3_5ForConditionalGeneration, transformers.Qwen3_5Config(
+        text_config=net, vision_config=tower | table, **TOKENS), qwen_images)
+
+
+def text(generator, count):
+    return torch.randint(10, 61, (count,), generator=generator).tolist()
+
+
+def rows_of(counts, generator):
+    """Texts with images between, one after another, or none; an image first and last."""
+    def place(image):
+        return [8] + [IMAGE] * counts[image] + [9]
+    return [(text(generator, 4) + place(0) + text(generator, 6) + place(1) + text(generator, 7), [0, 1]),
+            (text(generator, 9), []),
+            (place(1)[1:] + place(0) + text(generator, 5), [1, 0]),
+            (text(generator, 12) + place(0) + text(generator, 11), [0])]
+
+
+def inputs_of(images, ids, which):
+    x = dict(input_ids=torch.tensor([ids]), mm_token_type_ids=torch.tensor([[int(i == IMAGE) for i in ids]]))
+    if which:
+        x["pixel_values"] = torch.cat([images[i][0] for i in which])
+        x["image_grid_thw"] = torch.tensor([(1, *images[i][1]) for i in which])
+    return x
+
+
+def log_probabilities(model, images, rows):
+    parts = []
+    for ids, which in rows:
+        logits = model(**inputs_of(images, ids, which), use_cache=False).logits[0, :-1]
+        logp = torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
+        parts.append(logp[torch.tensor(ids)[1:] != IMAGE])
+    return torch.cat(parts)
+
+
+def features_of(model, images):
+    tensors = {}
+    for i, (pixels, grid) in enumerate(images):
+        with torch.no_grad():
+            out = model.model.get_image_features(pixels, torch.tensor([(1, *grid)]), return_dict=True)
+        tensors[f"features.{i}"] = torch.cat(tuple(out.pooler_output))
+        if deep := getattr(out, "deepstack_features", None):
+            tensors[f"deep.{i}"] = torch.stack([torch.cat(tuple(d)) if not torch.is_tensor(d) else d for d in deep])
+    return tensors
+
+
+def randomize_tower(model):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "visual." not in name:
+                continue
+            if "norm" in name:
+                p.copy_(0.3 * torch.randn_like(p) + float(name.endswith("weight")))
+            elif p.ndim == 1:
+                p.copy_(0.3 * torch.randn_like(p))
+            else:
+                p.copy_(torch.randn_like(p) / p[0].numel() ** 0.5)
+
+
+def own_name(name):
+    for tower in ("model.visual.",):
+        if name.startswith(tower):
+            return "tower." + name.removeprefix(tower)
+    return name.replace("model.language_model.", "model.")
+
+
+def make(name, cls, config, make_images):
+    torch.manual_seed(zlib.crc32(name.encode()))
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    directory = HERE / name
+    shutil.rmtree(directory, ignore_errors=True)
+    for part in (config, config.get_text_config()):
+        part.pad_token_id = part.bos_token_id = part.eos_token_id = None
+    config._attn_implementation = "eager"
+    model = cls(config).eval()
+    models.randomize(model, config)
+    randomize_tower(model)
+    model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    images = make_images(model, generator)
+    tensors = {f"pixels.{i}": pixels for i, (pixels, _) in enumerate(images)}
+    tensors |= features_of(model, images)
+    counts = [tensors[f"features.{i}"].shape[0] for i in range(len(images))]
+    rows = rows_of(counts, generator)
+    logp = log_probabilities(model, images, rows)
+    tensors["logp"] = logp.detach()
+    (-logp.mean()).backward()
+    for parameter, p in model.named_parameters():
+        if p.grad is not None:
+            tensors["grad." + own_name(parameter)] = p.grad.clone()
+    save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
+    expected = dict(placeholder=IMAGE, images=[dict(grid=grid, tokens=n) for (_, grid), n in zip(images, counts)],
+                    rows=[dict(tokens=ids, images=which) for ids, which in rows])
+    (directory / "expected.json").write_text(json.dumps(expected) + "\n")
+    for file in directory.rglob("*.*"):
+        file.chmod(0o644)
+    print(name, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) // 1000, "KB", counts,
+          -tensors["logp"].mean().item(), {k: tuple(v.shape) for k, v in tensors.items() if k.startswith(("feat", "deep"))})
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    for family in families():
+        if not sys.argv[1:] or family[0] in sys.argv[1:]:
+            make(*family)
