@@ -9,14 +9,15 @@ Tiny models of random weights are trained for a few steps with frequent saves an
 SIGKILL, or now and then stopped by SIGINT, goes on, may be killed again, and in the end is left alone. A kill comes at
 any time, or is aimed at a step, a save or an evaluation; the table counts what each SIGKILL hit, as the files show.
 Saves are made in the background in half of the runs, and each process has one or two threads. Compared are the weights,
-the last checkpoint's weights and moments, the rollouts, and metrics.jsonl apart from times and memory. Before that two
-undisturbed runs must agree and a run of another seed must not.
+the last checkpoint's weights and moments, the rollouts, the manifest, and metrics.jsonl apart from times and memory.
+Before that two undisturbed runs must agree and a run of another seed must not.
 
 Exit status: 0: no bit differs and every run went on; 1: otherwise (the directories of such runs are kept); 2: wrong
 arguments.
 """
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -102,9 +103,18 @@ def metrics(directory):
         return [{k: v for k, v in json.loads(line).items() if not VARIES.search(k)} for line in f]
 
 
+def manifest(directory):
+    """Steps of manifest.jsonl, once its chain is known to hold; a stop adds digests of weights to its step."""
+    lines = (directory / "manifest.jsonl").read_bytes().splitlines()
+    rows = [json.loads(line) for line in lines]
+    if any(row["previous"] != hashlib.sha256(line).hexdigest() for row, line in zip(rows[1:], lines)):
+        return b"broken"
+    return json.dumps([{k: v for k, v in row.items() if k not in ("weights", "previous", "program")} for row in rows]).encode()
+
+
 def contents(directory):
     """Bytes of what is compared, by name. json.dumps writes floats that read back to the same bits."""
-    left = {"metrics.jsonl": "\n".join(json.dumps(row) for row in metrics(directory)).encode()}
+    left = {"metrics.jsonl": "\n".join(json.dumps(row) for row in metrics(directory)).encode(), "manifest.jsonl": manifest(directory)}
     for pattern in ("final/*", "critic/*", "projection/*", "rollouts/*", f"checkpoints/step-{STEPS}/*.safetensors"):
         for path in directory.glob(pattern):
             if path.is_file():

@@ -100,7 +100,8 @@ bool RlTask::next_batch(int64_t step) {
   source_.look_ahead(step - 1, updates_of_batch());
   score_batch();
   algorithm_.assign_batch(batch_.groups());
-  if (files_) files_->write((step - 1) / rl_.updates_per_batch() + 1, step, batch_.groups());
+  if (files_)
+    rollout_file_ = files_->write((step - 1) / rl_.updates_per_batch() + 1, step, batch_.groups());
   about_ = describe(batch_.groups(), algorithm_);
   return true;
 }

@@ -35,6 +35,7 @@ class RlTask : public train::Task {
   train::Loss loss(const train::ForwardPass& pass) override;
   void before_update(int64_t step) override;
   void describe_step(MetricsRow& row) override;
+  std::string rollout_file() const override { return update_ == 0 ? rollout_file_ : ""; }
   bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
   train::TaskState state() const override;
   void restore(const train::TaskState& state, const std::string& where) override;
@@ -78,6 +79,7 @@ class RlTask : public train::Task {
   train::Messages& messages_;
   Observer observer_;
   std::optional<RolloutFiles> files_;  // none: this rank writes none
+  std::string rollout_file_;           // of the batch; empty: it left none
 
   TrainingBatch batch_;
   BatchStatistics about_;  // statistics of the batch

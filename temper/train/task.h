@@ -52,6 +52,9 @@ class Task {
   virtual void before_update(int64_t /*step*/) {}
   // Adds metrics of the last step.
   virtual void describe_step(MetricsRow& /*row*/) {}
+  // The file that the rollout batch left which began with that step, on the rank that writes; "":
+  // none began, or it left none.
+  virtual std::string rollout_file() const { return {}; }
   // Adds metrics that begin with "eval/", if there is something to evaluate on. `stop` is asked
   // between batches: true ends the evaluation without a row, and it is made again on resuming.
   virtual bool evaluate(MetricsRow& /*row*/, const std::function<bool()>& /*stop*/) {

@@ -365,7 +365,7 @@ void Trainer::leave_lost(RunDirectory& directory) {
 }
 
 void Trainer::after_step(RunDirectory& directory) {
-  directory.log(row_);
+  directory.log(row_, task_.rollout_file());
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
   if (due(section_.eval_every)) stopped_ = evaluate(directory);
   const Agreed agreed = agree(directory);

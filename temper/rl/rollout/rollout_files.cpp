@@ -75,20 +75,22 @@ bool RolloutRetention::writes(int64_t batch) const {
 RolloutFiles::RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress)
     : directory_(std::move(output_dir) + "/rollouts"), retention_(retention), compress_(compress) {}
 
-void RolloutFiles::write(int64_t batch, int64_t step,
-                         const std::vector<EpisodeGroup>& groups) const {
-  if (!retention_.writes(batch)) return;
+std::string RolloutFiles::write(int64_t batch, int64_t step,
+                                const std::vector<EpisodeGroup>& groups) const {
+  if (!retention_.writes(batch)) return {};
   fs::create_directories(directory_);
   const std::string lines = to_lines(groups);
-  write_file_atomic(str(directory_, "/step-", step, compress_ ? kPackedEnding : kPlainEnding),
-                    compress_ ? data::compress_zstd(lines) : lines);
+  const std::string path =
+      str(directory_, "/step-", step, compress_ ? kPackedEnding : kPlainEnding);
+  write_file_atomic(path, compress_ ? data::compress_zstd(lines) : lines);
   std::error_code ignored;
   // Removes the step's file in the other form, which is there if the config has changed.
   fs::remove(str(directory_, "/step-", step, compress_ ? kPlainEnding : kPackedEnding), ignored);
-  if (retention_.kind != RolloutRetention::Kind::kLast) return;
+  if (retention_.kind != RolloutRetention::Kind::kLast) return path;
   const std::multimap<int64_t, fs::path> files = files_by_step(directory_);
   int64_t surplus = std::ssize(files) - retention_.count;
   for (auto file = files.begin(); surplus > 0; ++file, --surplus) fs::remove(file->second, ignored);
+  return path;
 }
 
 void RolloutFiles::remove_after(int64_t step) const {

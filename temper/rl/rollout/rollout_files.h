@@ -30,8 +30,8 @@ class RolloutFiles {
   RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress);
 
   // Writes the batch of this number, from 1, whose first update is step `step`, and removes the
-  // file that it replaces under `last K`. Throws RunError.
-  void write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups) const;
+  // file that it replaces under `last K`. Returns its path; "": none is written. Throws RunError.
+  std::string write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups) const;
   // Removes files of later steps: a resumed run writes them again.
   void remove_after(int64_t step) const;
 

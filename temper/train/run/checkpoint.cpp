@@ -248,6 +248,7 @@ void Checkpoints::finish(const std::string& temporary, int64_t step, const Tenso
   if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
   state[kFiles] = hashes_in(temporary, threads);
   write_state(temporary, std::move(state));
+  if (before_commit) before_commit(step, temporary);
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, str(directory, "/step-", step));
   remove_remains(directory);

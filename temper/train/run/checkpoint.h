@@ -36,6 +36,10 @@ class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
 
+  // Called with the directory of each checkpoint, on the thread that writes it, before it gets its
+  // name: an error keeps it from getting that.
+  std::function<void(int64_t step, const std::string& directory)> before_commit;
+
   // Afterwards checkpoints of later steps, which another run left here, are gone, and of the others
   // all but the last `keep`. Where ranks share out trained weights all of them call this, else rank
   // 0 alone. Returns whether they wrote side by side. Throws RunError, also on ranks where only

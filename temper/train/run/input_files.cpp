@@ -150,9 +150,9 @@ bool is_frozen_base(const InputFile& file) {
 
 std::string InputFile::label() const { return str(key, " (", path, ")"); }
 
-std::vector<InputFile> input_files(RunConfig& config) {
+std::vector<InputFile> input_files(RunConfig& config, bool all) {
   const bool frozen = config.has_adapter() || !config.train.freeze.empty();
-  const bool needs_start = frozen || !is_one_of(kWithoutReference, config.verb.value_or(""));
+  const bool needs_start = all || frozen || !is_one_of(kWithoutReference, config.verb.value_or(""));
   std::vector<InputFile> files;
   for (const YamlNode::Entry& entry : parse_yaml(dump_run_config(config), "this run").entries)
     if (is_one_of(kSections, entry.key)) collect_files(entry.value, entry.key, needs_start, files);

@@ -32,9 +32,10 @@ struct InputFile {
 };
 
 // The files that the config names, in its order: rows, chat templates, programs, the files of
-// models and adapters. Weights of model.path and adapter.path are left out where nothing of them is
-// read once a checkpoint is loaded (all weights train, and there is no reference).
-std::vector<InputFile> input_files(RunConfig& config);
+// models and adapters. Unless `all`, weights of model.path and adapter.path are left out where
+// nothing of them is read once a checkpoint is loaded (all weights train, and there is no
+// reference).
+std::vector<InputFile> input_files(RunConfig& config, bool all = false);
 
 // The hashes of input files. Unknown ones are computed by a thread of the lowest priority, small
 // files first, so that neither the start of a run nor its checkpoints wait for those of models.

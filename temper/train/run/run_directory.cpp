@@ -11,10 +11,12 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/base/sha256.h"
 #include "temper/base/version.h"
 #include "temper/dist/environment.h"
 #include "temper/metrics/format.h"
 #include "temper/ops/backend.h"
+#include "temper/train/manifest/manifest_inputs.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"
 #include "temper/train/run/snapshot.h"
@@ -77,12 +79,14 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
       std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));
 }
 
-void RunDirectory::log(const MetricsRow& row) {
+void RunDirectory::log(const MetricsRow& row, const std::string& rollout) {
   if (metrics_) metrics_->log(row);
-  if (row.is_eval())
+  if (row.is_eval()) {
     saved_ = -1;  // hooks have another state now
-  else
-    ++metrics_rows_;
+    return;
+  }
+  ++metrics_rows_;
+  if (manifest_) manifest_->add_step(row, rollout);
 }
 void RunDirectory::warn(const std::string& message) {
   if (metrics_) metrics_->warn(message);
@@ -267,6 +271,7 @@ std::string RunDirectory::changed_inputs(const Checkpoint* resumed) {
   if (!changed.others.empty())
     warn(str("the run continues with files that have changed since ", resumed->directory, ": ",
              listed(changed.others)));
+  inputs_changed_ = !changed.others.empty();
   inputs_ = std::make_unique<InputHashes>(std::move(files));
   return {};
 }
@@ -284,6 +289,56 @@ void RunDirectory::check_inputs(const Checkpoint* resumed) {
   }
   error = mesh_.world->all_gather(error)[0];
   check<ConfigError>(error.empty(), error);
+}
+
+namespace {
+
+// The line of a manifest that this run's continues: of the run that the checkpoint is of.
+std::string line_continued(const Checkpoint& resumed) {
+  const std::string run = fs::path(resumed.directory).parent_path().parent_path().string();
+  try {
+    for (const ManifestLine& line : read_manifest(run + "/manifest.jsonl"))
+      if (line.is_step() && line.step() == resumed.step) return sha256_hex(line.text);
+  } catch (const Error&) {  // the earlier run answers for it
+  }
+  return "";
+}
+
+}  // namespace
+
+// Goes on with the manifest, or begins one where there is none of the steps before.
+void RunDirectory::open_manifest(const Checkpoint* resumed) {
+  const std::vector<std::string> all = checkpoints_.all();
+  const bool here = resumed && std::find(all.begin(), all.end(), resumed->directory) != all.end();
+  const auto directory_of_save = [this](int64_t step, const std::string& directory) {
+    if (manifest_) manifest_->complete(step, {{"weights", weight_digests(directory)}});
+  };
+  checkpoints_.before_commit = directory_of_save;
+  Manifest::MakeInputs inputs = manifest_inputs(config_, mesh_);
+  try {
+    if (here) manifest_ = Manifest::resume(path(), resumed->step);
+  } catch (const BrokenManifest& e) {
+    warn(str(e.what(), "; a new manifest begins after step ", resumed->step));
+  }
+  if (!resumed) {
+    manifest_ = Manifest::begin(path(), std::move(inputs));
+    return;
+  }
+  const auto continued = [inputs = std::move(inputs), step = resumed->step,
+                          weights = manifest_ ? "" : resumed->directory](const auto& cancelled) {
+    Json line = {{"after", step}};
+    line.update(inputs(cancelled));
+    if (!weights.empty()) line["weights"] = weight_digests(weights);
+    return line;
+  };
+  if (!manifest_) {
+    manifest_ = Manifest::begin(path(), continued, here ? "" : line_continued(*resumed));
+    return;
+  }
+  const Json before = manifest_->inputs();
+  const bool same = before.value("config", Json()) == settings_digest(config_) &&
+                    before.value("mesh", Json()) == mesh_of(config_, mesh_);
+  if (!same || inputs_changed_) manifest_->add_inputs(continued);
 }
 
 void RunDirectory::start(const Checkpoint* resumed) {
@@ -307,6 +362,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
   for (const std::string& warning : config_.warnings) warn(warning);
   lock_->set_run_id(id_of_run(resumed));
   has_begun_ = true;
+  open_manifest(resumed);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
   Report begun{title(), {}, {}, dump_run_config(config_)};
   begun.metrics = infos_;
@@ -356,6 +412,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
                         const TensorMap& tensors, bool in_background) {
   finish_saves();
   if (saved_ == step) return;
+  if (manifest_) manifest_->await_weights(step);
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
@@ -428,9 +485,20 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
       });
   }
   if (!is_writer()) return;
+  complete_manifest(step, trainables);
   finished_ = true;
   checkpoints_.mark_complete(step);
   if (!config_.train.keep_final_checkpoint) checkpoints_.keep_record_alone(step);
+}
+
+// Adds the digests of the models that the run leaves.
+void RunDirectory::complete_manifest(int64_t step, const Trainables& trainables) {
+  Json files = Json::object();
+  for (const auto& trainable : trainables) {
+    const std::string name = trainable == trainables.front() ? "final" : trainable->name;
+    if (trainable->save) add_file_digests(path() + "/" + name, name, files);
+  }
+  if (manifest_) manifest_->complete(step, {{"final", files}});
 }
 
 bool RunDirectory::is_lost() {
@@ -462,6 +530,7 @@ std::string RunDirectory::leave_lost(int64_t step, bool together) {
   }
   if (together) config_.output_dir = after = mesh_.world->all_gather(after)[0];
   checkpoints_ = Checkpoints(after, config_.train.keep_checkpoints);
+  manifest_.reset();
   saved_ = -1;
   return str(before,
              removed ? ", or a part of it, was removed while this run was writing there; the "

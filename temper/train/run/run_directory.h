@@ -18,6 +18,7 @@
 #include "temper/metrics/report/report.h"
 #include "temper/metrics/sink.h"
 #include "temper/train/config.h"
+#include "temper/train/manifest/manifest.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
 #include "temper/train/run/checkpoint.h"
@@ -43,7 +44,8 @@ class RunDirectory : public Messages {
 
   // Opens the sinks for a run of so many steps.
   void open_metrics(int64_t steps, std::vector<MetricInfo> infos);
-  void log(const MetricsRow& row);
+  // `rollout`: the file of the rollout batch that began with the row's step; "": none did.
+  void log(const MetricsRow& row, const std::string& rollout = "");
   void warn(const std::string& message);
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
@@ -127,6 +129,8 @@ class RunDirectory : public Messages {
   std::string id_of_run(const Checkpoint* resumed) const;
   std::string changed_inputs(const Checkpoint* resumed);
   void check_inputs(const Checkpoint* resumed);
+  void open_manifest(const Checkpoint* resumed);
+  void complete_manifest(int64_t step, const Trainables& trainables);
   std::string title() const;
   bool copy_fits(const Trainables& trainables);
   void note_saved(std::optional<int64_t> step);
@@ -138,6 +142,8 @@ class RunDirectory : public Messages {
   std::optional<RunLock> lock_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<InputHashes> inputs_;
+  bool inputs_changed_ = false;         // since the checkpoint that the run goes on from
+  std::unique_ptr<Manifest> manifest_;  // null on other ranks, and where the directory was lost
   std::vector<MetricInfo> infos_;
   std::set<std::string> warned_;
   int64_t steps_ = 0;
