@@ -4,12 +4,20 @@
 
 #include <algorithm>
 
+#include "temper/models/vision/encoder.h"
 #include "temper/nn/blocks.h"
 #include "temper/ops/layers/embedding.h"
 
 namespace temper::models {
 
 Model::Model(std::unique_ptr<Backbone> body) : body_((adopt("model", *body), std::move(body))) {}
+
+at::Tensor Model::forward(const nn::Context& context) {
+  if (!vision || context.forest->rows.empty()) return body_->forward(context);
+  nn::Context with_features = context;
+  with_features.forest = vision->with_features(context.forest);
+  return body_->forward(with_features);
+}
 
 CausalLM::CausalLM(std::unique_ptr<Backbone> body)
     : Model(std::move(body)),

@@ -15,16 +15,21 @@
 
 namespace temper::models {
 
+class Encoder;
+
 // What language and scalar models have in common.
 class Model : public nn::Module {
  public:
-  // Hidden states after the final norm, [N, hidden_size], of every token of the batch.
-  at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
+  // Hidden states after the final norm, [N, hidden_size], of every token of the batch. External
+  // rows without features get those that `vision` gives for their source; without it they are an
+  // error.
+  at::Tensor forward(const nn::Context& context);
 
   Backbone& body() { return *body_; }
   const ModelConfig& config() const { return body_->config(); }
 
   MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
+  std::shared_ptr<Encoder> vision;  // null: it reads text alone
 
  protected:
   explicit Model(std::unique_ptr<Backbone> body);

@@ -45,6 +45,7 @@ at::Tensor with_rows(const at::Tensor& x, const std::vector<ExternalRows>& rows)
     if (begin > end) parts.push_back(x.narrow(0, end, begin - end));
   };
   for (const ExternalRows& r : rows) {
+    check(r.features.defined(), "external rows without features: the model has no part for images");
     check(r.features.size(1) == x.size(1), "external rows of ", r.features.size(1),
           " numbers, and the model's have ", x.size(1));
     keep_until(r.begin);

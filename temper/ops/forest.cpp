@@ -15,6 +15,18 @@ int64_t shift_of_grid(const ExternalRows& r) {
   return std::max(r.grid_rows, r.grid_columns) - r.cells();
 }
 
+void check_features(const ExternalRows& r) {
+  check(r.features.defined() && r.features.dim() == 2 && r.features.scalar_type() == at::kFloat,
+        "external rows: found features of another form, expected [R, hidden_size] float32");
+  check(r.count <= r.features.size(0) - r.first, "external rows: ", r.count, " from row ", r.first,
+        " on of ", r.features.size(0));
+  check(!r.deep.defined() ||
+            (r.deep.dim() == 3 && r.deep.scalar_type() == at::kFloat &&
+             r.deep.size(1) == r.features.size(0) && r.deep.size(2) == r.features.size(1)),
+        "external rows: found deep features of another form, expected [layers, R, hidden_size] "
+        "float32");
+}
+
 }  // namespace
 
 int64_t rotation_shift(std::span<const ExternalRows> rows, int64_t tokens) {
@@ -29,16 +41,9 @@ void check_rows(std::span<const ExternalRows> rows, int64_t tokens) {
   for (const ExternalRows& r : rows) {
     check(r.begin >= end && r.count > 0 && r.count <= tokens - r.begin, "external rows of tokens ",
           r.begin, " to ", r.begin + r.count, ": expected some from ", end, " to ", tokens);
-    check(r.features.defined() && r.features.dim() == 2 && r.features.scalar_type() == at::kFloat,
-          "external rows: found features of another form, expected [R, hidden_size] float32");
-    check(r.first >= 0 && r.count <= r.features.size(0) - r.first, "external rows: ", r.count,
-          " from row ", r.first, " on of ", r.features.size(0));
+    check(r.first >= 0, "external rows: from row ", r.first, " on");
     check(!r.digest.empty(), "external rows without a digest");
-    check(!r.deep.defined() ||
-              (r.deep.dim() == 3 && r.deep.scalar_type() == at::kFloat &&
-               r.deep.size(1) == r.features.size(0) && r.deep.size(2) == r.features.size(1)),
-          "external rows: found deep features of another form, expected [layers, R, hidden_size] "
-          "float32");
+    if (r.features.defined() || !r.source) check_features(r);
     check(r.grid_rows >= 0 && r.grid_columns >= 0 && r.grid_rows <= kMostOfGrid &&
               r.grid_columns <= kMostOfGrid &&
               (r.cells() == 0 ? r.grid_rows == r.grid_columns : r.first + r.count <= r.cells()),

@@ -15,6 +15,12 @@
 
 namespace temper {
 
+// What the features of external rows are made of, which a model with a part for it knows
+// (models/vision/encoder.h).
+struct ExternalSource {
+  virtual ~ExternalSource() = default;
+};
+
 // Rows that replace the embeddings of some tokens: an image's features, a soft prompt (elsewhere
 // `inputs_embeds`). The first layer reads them unchanged: in every family, neither the embedding
 // scale nor NEFTune's noise is applied to them. (In transformers, Granite scales `inputs_embeds`,
@@ -22,8 +28,10 @@ namespace temper {
 // reads token ids (labels, penalties, Gemma 4's per-layer embeddings) still sees.
 struct ExternalRows {
   int64_t begin = 0, count = 0;  // for the tokens [begin, begin + count) of a sequence or a forest
-  at::Tensor features;           // [R, hidden_size] float32, on any device; may require gradients
-  int64_t first = 0;             // token begin + i reads features[first + i]
+  // [R, hidden_size] float32, on any device; may require gradients. Undefined: the model that reads
+  // the rows makes them of `source`.
+  at::Tensor features;
+  int64_t first = 0;  // token begin + i reads features[first + i]
   // Not empty. Identifies the features in the prefix cache, as long as the weights do not change:
   // equal digests share cached keys and values.
   std::string digest;
@@ -36,10 +44,11 @@ struct ExternalRows {
   // The tokens see one another both ways, in every layer that does not keep them apart
   // (ops::AttentionSpec::causal): such rows are whole, in one segment and in one pass.
   bool open = false;
+  std::shared_ptr<const ExternalSource> source = {};
   int64_t cells() const { return grid_rows * grid_columns; }
 };
-// Throws RunError unless the rows are ascending, disjoint, within [0, tokens), and have features
-// and a digest.
+// Throws RunError unless the rows are ascending, disjoint, within [0, tokens), and have a digest
+// and features or a source of them.
 void check_rows(std::span<const ExternalRows> rows, int64_t tokens);
 // What the grids that end within the first `tokens` tokens leave for later ones: their rotary
 // positions are their positions plus this, which is 0 or less.

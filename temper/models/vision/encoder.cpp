@@ -85,6 +85,24 @@ ExternalRows Encoder::rows(const PlacedImage& image) {
   return rows;
 }
 
+std::shared_ptr<const Forest> Encoder::with_features(std::shared_ptr<const Forest> forest) {
+  std::shared_ptr<Forest> filled;
+  for (size_t i = 0; i < forest->rows.size(); ++i) {
+    const ExternalRows& r = forest->rows[i];
+    if (r.features.defined()) continue;
+    const auto* const source = dynamic_cast<const PixelSource*>(r.source.get());
+    check(source != nullptr, "external rows without features that are no image");
+    ExternalRows with = rows({r.begin, r.count, r.first, r.digest, source->pixels});
+    check<DataError>(
+        with.open == r.open && with.grid_rows == r.grid_rows && with.grid_columns == r.grid_columns,
+        "an image of a grid of ", r.grid_rows, " by ", r.grid_columns,
+        " tokens, and the tower gives ", with.grid_rows, " by ", with.grid_columns);
+    if (!filled) filled = std::make_shared<Forest>(*forest);
+    filled->rows[i] = std::move(with);
+  }
+  return filled ? filled : forest;
+}
+
 int64_t Encoder::tokens(const std::string& digest, const std::function<ImagePixels()>& pixels) {
   const std::lock_guard lock(mutex_);
   return find(digest, pixels).features.rows.size(0);

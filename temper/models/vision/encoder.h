@@ -1,5 +1,6 @@
-// From images to the rows that a language model reads in place of their placeholders' tokens. What
-// training, scoring, sampling and serving call.
+// From images to the rows that a language model reads in place of their placeholders' tokens.
+// Model::forward asks its encoder (Model::vision) for the features of rows that ImageRows
+// (image_rows.h) made; rows with features from the start are those of rows():
 //
 //   models::Encoder encoder(models::load_tower(directory, storage));
 //   request.rows = {encoder.rows({.begin = 7, .count = 64, .digest = digest, .pixels = process})};
@@ -32,6 +33,12 @@ struct PlacedImage {
   std::function<ImagePixels()> pixels;
 };
 
+// An image whose features the model that reads it computes (ExternalRows::source).
+struct PixelSource : ExternalSource {
+  explicit PixelSource(std::function<ImagePixels()> f) : pixels(std::move(f)) {}
+  const std::function<ImagePixels()> pixels;
+};
+
 class Encoder {
  public:
   static constexpr int64_t kUsualBytes = int64_t{1} << 30;
@@ -41,6 +48,9 @@ class Encoder {
   // Throws DataError where the image has fewer tokens, and what `pixels` throws. From any thread;
   // one image is computed at a time.
   ExternalRows rows(const PlacedImage& image);
+  // The forest with the features of its rows that lack them and have a PixelSource. Throws
+  // DataError, as above, where an image has other tokens than its rows.
+  std::shared_ptr<const Forest> with_features(std::shared_ptr<const Forest> forest);
   // How many tokens stand for the image. Computes it.
   int64_t tokens(const std::string& digest, const std::function<ImagePixels()>& pixels);
 
