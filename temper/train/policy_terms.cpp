@@ -26,7 +26,8 @@ at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advant
 
 at::Tensor soft_gate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double positive,
                      double negative) {
-  const at::Tensor tau_M = at::full_like(advantage_M, negative).masked_fill(advantage_M > 0, positive);
+  const at::Tensor tau_M =
+      at::full_like(advantage_M, negative).masked_fill(advantage_M > 0, positive);
   return -(ops::sigmoid(tau_M * (ratio_M - 1)) * 4 / tau_M) * advantage_M;
 }
 
