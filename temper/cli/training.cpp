@@ -196,7 +196,7 @@ const std::vector<TrainingVerb>& training_verbs() {
       {"sft",
        "supervised fine-tuning, of all weights or a LoRA adapter",
        RunOf<train::SftConfig>{&train::run_sft},
-       {},
+       {"sft"},
        "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"

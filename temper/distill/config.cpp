@@ -113,7 +113,7 @@ std::vector<std::string> DistillConfig::evaluated_metrics() const {
 }
 
 void DistillConfig::fields(Fields& f) {
-  SftConfig::fields(f);
+  RunConfig::fields(f);  // without SFT's own section
   f.add("distill", distill, "the teacher and the distillation loss");
   f.add("rollout", rollout, "on_policy: how the student samples");
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/exact_math.h"
 #include "temper/base/json.h"
 #include "temper/data/loader.h"
 
@@ -23,11 +24,13 @@ void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
 
 EvaluationSums::EvaluationSums(std::vector<std::string> set_names) : names_(std::move(set_names)) {}
 
-void EvaluationSums::add_mean(size_t set, const std::string& metric, double sum, double count) {
+void EvaluationSums::add_mean(size_t set, const std::string& metric, double sum, double count,
+                              bool exponential) {
   const auto [it, added] = metrics_.try_emplace(metric, names_.size());
   if (added) order_.push_back(metric);
   it->second[set].sum += sum;
   it->second[set].count += count;
+  for (Sum& s : it->second) s.exponential = exponential;
 }
 
 void EvaluationSums::add_total(size_t set, const std::string& metric, int64_t count) {
@@ -36,7 +39,7 @@ void EvaluationSums::add_total(size_t set, const std::string& metric, int64_t co
 }
 
 void EvaluationSums::add_means(size_t set, std::span<const Mean> means) {
-  for (const Mean& mean : means) add_mean(set, mean.name, mean.sum, mean.count);
+  for (const Mean& mean : means) add_mean(set, mean.name, mean.sum, mean.count, mean.exponential);
 }
 
 // Ranks may have seen other metrics: names are exchanged with the sums.
@@ -45,7 +48,7 @@ bool EvaluationSums::reduce(dist::Group& group, bool stopped) {
   for (const std::string& metric : order_)
     for (size_t set = 0; set < names_.size(); ++set) {
       const Sum& s = metrics_[metric][set];
-      mine["metrics"].push_back({metric, set, s.sum, s.count, s.total});
+      mine["metrics"].push_back({metric, set, s.sum, s.count, s.total, s.exponential});
     }
   if (group.size() == 1) return !stopped;
   const std::vector<std::string> all = group.all_gather(mine.dump());
@@ -59,7 +62,7 @@ bool EvaluationSums::reduce(dist::Group& group, bool stopped) {
       const std::string metric = item[0].get<std::string>();
       const size_t set = item[1].get<size_t>();
       add_mean(set, metric, item[2].is_number() ? item[2].get<double>() : 0.0 / 0.0,
-               item[3].get<double>());
+               item[3].get<double>(), item[5].get<bool>());
       if (item[4].get<bool>()) metrics_[metric][set].total = true;
     }
   }
@@ -71,7 +74,7 @@ void EvaluationSums::write(MetricsRow& row) const {
     if (s.total)
       row.set(name, static_cast<int64_t>(s.sum));
     else if (s.count > 0)  // a set without rows has no mean
-      row.set(name, s.sum / s.count);
+      row.set(name, s.exponential ? exact::exp(s.sum / s.count) : s.sum / s.count);
   };
   for (const std::string& metric : order_) {
     const std::vector<Sum>& sums = metrics_.at(metric);
@@ -80,6 +83,7 @@ void EvaluationSums::write(MetricsRow& row) const {
       all.sum += s.sum;
       all.count += s.count;
       all.total = all.total || s.total;
+      all.exponential = all.exponential || s.exponential;
     }
     set("eval/" + metric, all);
     for (size_t i = 0; i < sums.size() && sums.size() > 1; ++i)

@@ -38,8 +38,10 @@ class EvaluationSums {
   // eval/SET/METRIC of each.
   explicit EvaluationSums(std::vector<std::string> set_names);
 
-  // A mean is sum / count over everything that was added to it; a total is only added up.
-  void add_mean(size_t set, const std::string& metric, double sum, double count);
+  // A mean is sum / count over everything that was added to it, or e to the power of that; a total
+  // is only added up.
+  void add_mean(size_t set, const std::string& metric, double sum, double count,
+                bool exponential = false);
   void add_total(size_t set, const std::string& metric, int64_t count);
   void add_means(size_t set, std::span<const Mean> means);
   // Sums over the ranks; false where one of them was stopped. Every rank must call it.
@@ -49,7 +51,7 @@ class EvaluationSums {
  private:
   struct Sum {
     double sum = 0, count = 0;
-    bool total = false;
+    bool total = false, exponential = false;
   };
   std::vector<std::string> names_;
   std::vector<std::string> order_;  // names of the metrics, in the order in which they were added

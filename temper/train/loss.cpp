@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/exact_math.h"
 #include "temper/base/json.h"
 
 namespace temper::train {
@@ -23,7 +24,8 @@ double number(const Json& x) { return x.is_null() ? std::nan("") : x.get<double>
 
 Json to_json(const std::vector<LossSums::Sum>& list) {
   Json out = Json::array();
-  for (const LossSums::Sum& s : list) out.push_back({s.name, s.sum, s.scale, s.count, s.separate});
+  for (const LossSums::Sum& s : list)
+    out.push_back({s.name, s.sum, s.scale, s.count, s.separate, s.exponential});
   return out;
 }
 
@@ -57,6 +59,7 @@ at::Tensor LossSums::add(const Loss& loss) {
     Sum& s = find(means, mean.name);
     s.sum += mean.sum;
     s.count += mean.count;
+    s.exponential = mean.exponential;
   }
   return total;
 }
@@ -82,8 +85,14 @@ void LossSums::reduce(dist::Group& group) {
       Sum& s = find(means, item[0].get<std::string>());
       s.sum += number(item[1]);
       s.count += number(item[3]);
+      s.exponential = item[5].get<bool>();
     }
   }
+}
+
+double LossSums::Sum::value() const {
+  if (!(count > 0)) return 0;
+  return exponential ? exact::exp(sum / count) : scale * sum / count;
 }
 
 double LossSums::total() const {

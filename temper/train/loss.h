@@ -26,10 +26,11 @@ struct Term {
   bool separate = false;
 };
 
-// A metric of the step: sum / count, both summed over passes and ranks.
+// A metric of the step: sum / count, both summed over passes and ranks; 0 where nothing counted.
 struct Mean {
   std::string name;
   double sum = 0, count = 0;
+  bool exponential = false;  // logged as e to the power of the mean
 };
 
 struct Loss {
@@ -53,7 +54,8 @@ class LossSums {
     double scale = 1;  // coefficient
     double count = 0;  // denominator; for a mean, its count
     bool separate = false;
-    double value() const { return count > 0 ? scale * sum / count : 0; }
+    bool exponential = false;
+    double value() const;
   };
   std::vector<Sum> terms, means;
   double total() const;  // the step's loss, without separate terms

@@ -29,6 +29,7 @@ constexpr Method kMethods[] = {
     {"warmup-stable-decay", "Hu et al. (MiniCPM), arXiv 2404.06395", "optimizer.schedule"},
     {"noise on embeddings", "Jain et al. (NEFTune), arXiv 2310.05914, algorithm 1",
      "train.neftune_alpha"},
+    {"dynamic fine-tuning", "Wu et al., arXiv 2508.05629, equation 9", "sft.loss"},
     {"z-loss", "Chowdhery et al. (PaLM), arXiv 2204.02311, section 5", "train.z_loss"},
     {"load-balancing loss, over all layers at once",
      "Fedus et al. (Switch), arXiv 2101.03961, equations 4 to 6", "train.router_aux_loss"},

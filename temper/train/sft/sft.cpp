@@ -3,14 +3,40 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/ops/pointwise.h"
 #include "temper/train/ranks.h"
 #include "temper/train/run/opening.h"
 #include "temper/train/run/row_messages.h"
 
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<train::SftSection::Loss> = {"nll", "dft"};
+
+}  // namespace temper
+
 namespace temper::train {
+
+void SftSection::fields(Fields& f) {
+  f.add("loss", loss,
+        "loss of a supervised token: its negative log-likelihood (nll), or that times the token's "
+        "probability, a constant (dft, dynamic fine-tuning)");
+}
+
+void SftConfig::fields(Fields& f) {
+  RunConfig::fields(f);
+  f.add("sft", sft, "the loss");
+}
+
+std::vector<std::string> SftConfig::evaluated_metrics() const {
+  std::vector<std::string> metrics = RunConfig::evaluated_metrics();
+  metrics.emplace_back("perplexity");
+  return metrics;
+}
 
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   const data::DataSection& section = config.data;
@@ -82,10 +108,17 @@ Loss SftTask::loss(const ForwardPass& pass) {
                   .recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
                   .dropout = true,
                   .watched = true});
-  Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
+  const at::Tensor nll_M = -out.logp;
+  const bool dft = config_.sft.loss == SftSection::Loss::kDft;
+  // DFT (Wu et al., arXiv 2508.05629, equation 9): -sg[p] log p.
+  const at::Tensor loss_M = dft ? ops::exp(out.logp.detach()) * nll_M : nll_M;
+  Loss loss{{{.name = dft ? "dft" : "nll", .value = loss_M, .denominator = denominator}}, {}};
+  loss.means.push_back({.name = "perplexity",
+                        .sum = ordered_sum(nll_M),
+                        .count = static_cast<double>(pass.num_targets()),
+                        .exponential = true});
   if (format_.groups)
-    add_group_means(loss.means, "loss", -out.logp.detach(), pass.units_of(pass.row_M),
-                    group_of_row());
+    add_group_means(loss.means, "loss", loss_M.detach(), pass.units_of(pass.row_M), group_of_row());
   if (z_loss > 0)
     loss.terms.push_back({.name = "z_loss",
                           .coefficient = z_loss,
@@ -97,7 +130,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
 std::vector<MetricInfo> SftTask::metrics() const { return sft_metrics(); }
 
 std::vector<MetricInfo> sft_metrics() {
-  return {group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
+  return {{"perplexity", "", "perplexity",
+           "e to the power of the mean negative log-likelihood per supervised token", "falls"},
+          group_metric_info("loss", "nats", "mean loss of a group's supervised tokens")};
 }
 
 void SftTask::before_update(int64_t step) {

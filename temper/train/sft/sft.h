@@ -1,5 +1,5 @@
-// Supervised fine-tuning: the loss of a step is the sum of the negative log-likelihoods of its
-// supervised tokens over their number.
+// Supervised fine-tuning: the loss of a step is the sum of the losses of its supervised tokens over
+// their number.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,18 @@
 
 namespace temper::train {
 
-struct SftConfig : RunConfig {};
+struct SftSection {
+  enum class Loss { kNll, kDft };
+  Loss loss = Loss::kNll;  // of a token
+  void fields(Fields& f);
+};
+
+// The config of sft, and what verbs with its rows derive theirs from: those have no section `sft`.
+struct SftConfig : RunConfig {
+  SftSection sft;
+  void fields(Fields& f) override;
+  std::vector<std::string> evaluated_metrics() const override;
+};
 
 // How rows are read for this policy.
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy);

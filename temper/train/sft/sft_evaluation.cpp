@@ -68,7 +68,9 @@ void SftEvaluation::measure_loss(models::CausalLM& model, size_t set, const Forw
                                  const GroupOfUnit& groups, EvaluationSums& sums) const {
   if (pass.target_M.empty()) return;
   const at::Tensor nll = -token_logp(model, pass, {}).logp;
-  sums.add_mean(set, "loss", ordered_sum(nll), static_cast<double>(pass.num_targets()));
+  const double nats = ordered_sum(nll), tokens = static_cast<double>(pass.num_targets());
+  sums.add_mean(set, "loss", nats, tokens);
+  sums.add_mean(set, "perplexity", nats, tokens, /*exponential=*/true);
   if (!config_.data.balance.groups()) return;
   std::vector<Mean> means;
   add_group_means(means, "loss", nll, pass.units_of(pass.row_M), groups);

@@ -36,7 +36,8 @@ class SftEvaluation {
   // its rows' groups.
   using Measure = std::function<void(size_t set, const ForwardPass& pass, const GroupOfUnit& groups,
                                      EvaluationSums& sums)>;
-  // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no
+  // eval/loss, the mean negative log-likelihood under any sft.loss, and eval/perplexity, or what
+  // `measure` adds; eval/supervised_tokens and eval/rows. False: there are no
   // sets, or `stop` said so. Every rank must call it.
   bool run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
            Messages& messages, const Measure& measure = {});
