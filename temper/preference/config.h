@@ -4,15 +4,33 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "temper/train/config.h"
 
 namespace temper::preference {
 
+// A loss of the table in losses.h, and its weight in the sum.
+struct WeightedLoss {
+  std::string loss;
+  double weight = 1;
+  void fields(Fields& f);
+  bool operator==(const WeightedLoss&) const = default;
+};
+
+// The name of a loss, or a list of them with weights.
+struct LossChoice {
+  LossChoice(std::string name = "sigmoid") : terms{{std::move(name)}} {}
+  LossChoice(const char* name) : LossChoice(std::string(name)) {}
+  std::vector<WeightedLoss> terms;
+  std::string text() const;  // "0.8 sigmoid + 0.2 sft"
+  bool operator==(const LossChoice&) const = default;
+};
+
 struct PreferenceSection {
   enum class Reference { kAuto, kAdapterOff, kModel, kPrecomputed, kNone };
   enum class TrainOn { kCompletion, kAll };
-  std::string loss = "sigmoid";
+  LossChoice loss;
   double beta = 0.1;
   double lambda = 0.1;
   double label_smoothing = 0;

@@ -23,8 +23,13 @@ class DpoTask : public PairTask {
   void prepare(Batch& batch, dist::Group* group) override;
 
  private:
+  // Sets Batch::kl, and Batch::transported.
+  void estimate_divergence(Batch& batch, dist::Group* group);
+  void transport(Batch& batch, dist::Group* group);
+
   models::CausalLM& model_;
-  const PreferenceLoss& loss_;
+  const LossChoice& losses_;
+  const bool unpaired_;
   std::unique_ptr<Reference> reference_;
   std::function<bool()> stop_;
 };

@@ -25,7 +25,8 @@ bool equal_sides_train(const PreferenceConfig& config) {
   const PreferenceSection& p = config.preference;
   if (config.verb == "orpo") return true;  // the likelihood of chosen
   if (config.verb == "reward") return p.center_rewards_coefficient > 0;
-  return config.is_unpaired() && p.desirable_weight != p.undesirable_weight;
+  if (config.is_unpaired()) return p.desirable_weight != p.undesirable_weight;
+  return any_loss(p.loss, &PreferenceLoss::equal_sides_train);
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
 void PairTask::check_number_of_rows() const {
   const auto enough = [this](int64_t rows, const std::string& name) {
     check<DataError>(rows >= kFewestUnpaired, name, ": found ", rows, rows == 1 ? " row" : " rows",
-                     ", expected at least ", kFewestUnpaired, ": ", config_.preference.loss,
+                     ", expected at least ", kFewestUnpaired, ": ", config_.preference.loss.text(),
                      " compares each completion with those after prompts of other rows");
   };
   const data::RowOrder& order = loader_.order();
@@ -190,6 +191,7 @@ Batch PairTask::batch_of(std::vector<PreferenceRow> rows, bool training) const {
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     batch.units.push_back(unit_of(batch.rows[i], static_cast<int64_t>(i), targets_));
     batch.chosen += batch.rows[i].has(Side::kChosen);
+    batch.chosen_tokens += supervised(batch.units.back(), Side::kChosen);
     batch.rejected += batch.rows[i].has(Side::kRejected);
   }
   return batch;
@@ -207,7 +209,7 @@ std::optional<train::StepPlan> PairTask::next(int64_t) {
   if (batch_.rows.empty()) return {};
   check<DataError>(!format_.unpaired || std::ssize(batch_.rows) >= kFewestUnpaired,
                    loader_.order().sources()[0].path, ": the step has one row alone, and ",
-                   config_.preference.loss,
+                   config_.preference.loss.text(),
                    " compares each completion with those of other rows; expected more rows, or "
                    "train.max_steps in the place of train.epochs");
   train::StepPlan plan;

@@ -25,7 +25,9 @@ struct Batch {
   std::vector<PreferenceRow> rows;     // [rows] in the order of the units
   std::vector<train::PackUnit> units;  // units of the rows' tokens
   double chosen = 0, rejected = 0;     // number of rows with that side
+  double chosen_tokens = 0;            // targets of the chosen completions
   double kl = 0;                       // KTO's estimate
+  std::vector<double> transported;     // [rows] AOT's Ratios::transported_P
   bool training = false;               // dropout of adapters is on
   bool grouped = false;                // rows have groups, of which there are metrics
   double completions() const { return chosen + rejected; }

@@ -52,6 +52,16 @@ train::PackUnit unit_of(const PreferenceRow& row, int64_t index, Targets targets
   return unit;
 }
 
+double supervised(const train::PackUnit& unit, Side side) {
+  double count = 0;
+  for (const train::PackUnit::Segment& segment : unit.segments) {
+    if (!tag_is_of(segment.tag, side) || (segment.tag & kPrompt) != 0) continue;
+    for (size_t i = segment.parent < 0; i < segment.labels.size(); ++i)
+      count += segment.labels[i] >= 0;
+  }
+  return count;
+}
+
 double supervised(const train::PackUnit& unit) {
   double count = 0;
   for (const train::PackUnit::Segment& segment : unit.segments) {

@@ -27,6 +27,8 @@ train::PackUnit unit_of(const PreferenceRow& row, int64_t index, Targets targets
 // How many predictions of the unit the loss counts: each side's targets, shared ones for both, or
 // its scored tokens.
 double supervised(const train::PackUnit& unit);
+// How many of them are targets of this side's completion.
+double supervised(const train::PackUnit& unit, Side side);
 
 // The targets of one side of a pass's units, those that belong to both sides among them; of pairs
 // with both sides, the sides' lists of units are equal. Suffix _S: the units that have the side.

@@ -23,7 +23,12 @@ preference::PreferenceConfig config_of(const tiny::Folder& folder, const Json& r
   if (run["single"]) c.train.batch_size = 8;
   preference::PreferenceSection& p = c.preference;
   const Json& keys = run["preference"];
-  p.loss = keys.value("loss", p.loss);
+  if (keys.contains("loss") && keys["loss"].is_string()) p.loss = keys["loss"].get<std::string>();
+  if (keys.contains("loss") && keys["loss"].is_array()) {
+    p.loss.terms.clear();
+    for (const Json& one : keys["loss"])
+      p.loss.terms.push_back({one["loss"].get<std::string>(), one["weight"].get<double>()});
+  }
   for (const auto& [name, value] : {std::pair{"beta", &p.beta},
                                     {"lambda", &p.lambda},
                                     {"label_smoothing", &p.label_smoothing},
