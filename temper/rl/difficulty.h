@@ -31,6 +31,8 @@ class Difficulty {
   // Whether the row is sampled now. The answer depends on its success so far, the seed and `key`,
   // the number of the draw; a row without success so far is.
   bool takes(const std::string& row, int64_t key) const;
+  // How many rows have been sampled.
+  int64_t size() const { return static_cast<int64_t>(success_.size()); }
   void learn(const std::string& row, double success) { success_[row] = success; }
 
   Json to_json() const;                                      // for checkpoints

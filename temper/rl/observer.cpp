@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/rl/quantile.h"
 #include "temper/text/unicode.h"
 #include "temper/train/group_means.h"
 
@@ -29,9 +30,13 @@ constexpr double kMostTruncated = 0.5;  // share of truncated completions above 
 void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
   row.set("reward_mean", reward_mean);
   row.set("reward_std", reward_std);
+  row.set("reward_min", reward_min);
+  row.set("reward_max", reward_max);
   for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
   for (const auto& [name, mean] : group_means) row.set(train::group_metric("reward", name), mean);
   row.set("completion_length_mean", length_mean);
+  row.set("completion_length_p50", length_p50);
+  row.set("completion_length_p95", length_p95);
   row.set("truncated_fraction", truncated);
   if (turns_mean > 0) row.set("turns_mean", turns_mean);
   if (compares_groups) row.set("zero_std_groups", zero_std_groups);
@@ -40,10 +45,14 @@ void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorithm& algorithm) {
   BatchStatistics s;
   double count = 0;
+  std::vector<float> lengths;
   for (const EpisodeGroup& group : groups) count += static_cast<double>(group.episodes.size());
   for (const EpisodeGroup& group : groups) {
     for (const Episode& e : group.episodes) {
       s.reward_mean += e.reward / count;
+      s.reward_min = lengths.empty() ? e.reward : std::min(s.reward_min, e.reward);
+      s.reward_max = lengths.empty() ? e.reward : std::max(s.reward_max, e.reward);
+      lengths.push_back(static_cast<float>(group.sampled_tokens(e)));
       s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
       s.truncated += (e.stopped ? 0 : 1) / count;
       s.turns_mean += static_cast<double>(e.turns);
@@ -51,6 +60,10 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorith
     }
     s.zero_std_groups += !algorithm.keep(group);
     ++s.groups;
+  }
+  if (!lengths.empty()) {
+    s.length_p50 = interpolated_quantile(lengths, 0.5);
+    s.length_p95 = interpolated_quantile(lengths, 0.95);
   }
   if (count > 0) s.turns_mean /= count;    // at once: that of equal numbers is the same number
   std::map<std::string, double> in_group;  // episodes
@@ -73,7 +86,10 @@ std::vector<MetricInfo> rl_metrics() {
       {"reward_mean", "", "reward", "mean reward of the batch's completions", "rises", true,
        "reward"},
       {"reward_std", "", "reward", "standard deviation of the rewards", "above 0"},
+      {"reward_min", "", "rewards", "smallest reward"},
+      {"reward_max", "", "rewards", "largest reward"},
       {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+      {"prompt_coverage", "", "prompt coverage", "share of the prompts sampled so far"},
       {"prompts_passed_over", "", "prompts passed over",
        "prompts that rl.difficulty passed over while the batch was drawn"},
       train::group_metric_info("reward", "", "mean reward of a group of rows (data.balance)"),
@@ -84,6 +100,8 @@ std::vector<MetricInfo> rl_metrics() {
        "falls slowly; near 0 the policy no longer explores", true},
       {"completion_length_mean", "tokens", "completion length", "sampled tokens per completion",
        "a jump often means that a reward is exploited", true, "length"},
+      {"completion_length_p50", "tokens", "completion length", "median"},
+      {"completion_length_p95", "tokens", "completion length", "95th percentile"},
       {"turns_mean", "", "turns", "turns of the policy in an episode"},
       {"reward_timeouts", "", "reward failures",
        "answers of reward programs that timed out, since the run began",
@@ -132,6 +150,9 @@ std::vector<MetricInfo> rl_metrics() {
       {"rollout_wait_seconds", "s", "time", "rl.max_staleness: training waiting for rollouts",
        "near 0 if sampling keeps up"},
       {"rollout_seconds", "s", "time", "sampling completions"},
+      {"rollout_latency_p50", "s", "latency",
+       "from a rollout's start to a completion's end: median"},
+      {"rollout_latency_p95", "s", "latency", "95th percentile"},
       {"reward_seconds", "s", "time", "computing rewards, in the background"},
       {"train_seconds", "s", "time", "forward and backward passes and the update"}};
 }

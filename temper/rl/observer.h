@@ -18,7 +18,9 @@ namespace temper::rl {
 
 // Metrics of a rollout batch, which are the same in the rows of all its updates.
 struct BatchStatistics {
-  double reward_mean = 0, reward_std = 0;      // of the rewards before shaping
+  double reward_mean = 0, reward_std = 0;  // of the rewards before shaping
+  double reward_min = 0, reward_max = 0;
+  double length_p50 = 0, length_p95 = 0;       // quantiles of sampled tokens
   double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
   double turns_mean = 0;                       // in an environment; 0: there is none
   int64_t zero_std_groups = 0, groups = 0;     // groups without a learning signal; all of them

@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 
 # value FILE METRIC: its values, a line each. numbers FILE: all but times and memory of a run of reinforcement learning.
 value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
-numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
+numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|rollout_latency_p50|rollout_latency_p95|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
 zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
 
 # comes_true COMMAND...: waits until it succeeds, for at most two minutes. A wait for an event is as short as the

@@ -9,7 +9,7 @@ import pathlib
 import struct
 import sys
 
-TIMES = ("step_seconds", "tokens_per_second", "peak_memory_bytes", "_timestamp", "_runtime", "rollout_seconds")
+TIMES = ("step_seconds", "tokens_per_second", "peak_memory_bytes", "_timestamp", "_runtime", "rollout_seconds", "rollout_latency_p50", "rollout_latency_p95")
 
 
 def counts(name):

@@ -34,3 +34,12 @@ TEST_CASE("a sampler that is far from the trainer is told, with the number") {
   CHECK(heard.warnings[0].second.find("mismatch_kl is 0.25 nats per token") != std::string::npos);
   CHECK(heard.warnings[0].second.find("rollout.server") != std::string::npos);
 }
+
+TEST_CASE("a batch's extremes and quantiles are of its completions") {
+  const std::vector<EpisodeGroup> groups{group_of({1, 2}, {0.5, -1}), group_of({3, 10}, {2, 0})};
+  const BatchStatistics about = describe(groups, *algorithms().find("grpo")());
+  CHECK(about.reward_min == -1);
+  CHECK(about.reward_max == 2);
+  CHECK(about.length_p50 == 2.5);
+  CHECK(about.length_p95 == doctest::Approx(8.95).epsilon(1e-6));
+}

@@ -123,9 +123,9 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 // A row of metrics without what the clock and the machine say.
 inline std::string numbers(const MetricsRow& row) {
-  static const std::set<std::string> ignored{"step_seconds",      "tokens_per_second",
-                                             "peak_memory_bytes", "rollout_seconds",
-                                             "reward_seconds",    "train_seconds"};
+  static const std::set<std::string> ignored{
+      "step_seconds",        "tokens_per_second",   "peak_memory_bytes", "rollout_seconds",
+      "rollout_latency_p50", "rollout_latency_p95", "reward_seconds",    "train_seconds"};
   MetricsRow kept;
   for (const auto& [name, value] : row.values())
     if (!ignored.contains(name)) kept.set(name, value);

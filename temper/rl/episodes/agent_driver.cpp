@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/rl/episodes/growing_completion.h"
 #include "temper/workers/rank_server.h"
@@ -277,6 +278,7 @@ void AgentDriver::finish(Batch& batch, Agent& agent, std::optional<env::Failure>
     e.failed = failure.has_value();
     e.dropped = e.completion.tokens.empty() || (e.failed && drops_failures());
     e.rewarded = reward.has_value() && !e.failed;
+    e.ended = steady_seconds();
     e.episode.sample = agent.sample;
     e.episode.reward = e.failed ? 0 : reward.value_or(0);
     e.episode.rewards = {{kEnvironmentReward, e.episode.reward}};

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/env/messages.h"
 #include "temper/rl/episodes/live_episode.h"
@@ -179,6 +180,7 @@ void EpisodeDriver::finish(Batch& batch, Live& live) {
   else
     gave_negative_ |= live.reward < 0;
   SampledEpisode& out = batch.ended[live.ask][static_cast<size_t>(live.sample)];
+  out.ended = steady_seconds();
   out.dropped = live.dropped;
   out.failed = live.failed;
   out.rewarded = live.rewarded;

@@ -34,6 +34,7 @@ struct SampledEpisode {
   std::vector<int32_t> prompt;
   CompletionTokens completion;
   Episode episode;
+  double ended = 0;       // when, on the steady clock, in seconds
   bool dropped = false;   // the environment failed, and its on_failure is drop
   bool failed = false;    // the environment failed
   bool rewarded = false;  // an answer of the environment's program contained a reward

@@ -18,6 +18,7 @@ namespace temper::rl {
 struct PartialCompletion {
   std::vector<Segment> parts;
   std::string text;
+  double seconds = 0;    // of sampling, since the restart of a run where it goes on
   bool stopped = false;  // ended by an end token, a stop text or its grammar's end
 
   std::vector<int32_t> tokens() const;
@@ -41,8 +42,10 @@ struct PartialGroup {
 // Counts of what happened while a batch was sampled.
 struct BatchCounts {
   int64_t groups_sampled = 0, refills = 0;
-  int64_t dropped = 0;      // completions
-  int64_t passed_over = 0;  // prompts
+  int64_t dropped = 0;                      // completions
+  int64_t passed_over = 0;                  // prompts
+  double coverage = 0;                      // share of the prompts that were sampled by then
+  double latency_p50 = 0, latency_p95 = 0;  // of its completions, in seconds; 0: not known
   generate::Speculation::Statistics speculation;
 };
 
@@ -56,6 +59,7 @@ struct PartialBatch {
   // episodes in an environment, and those that it failed.
   int64_t judged = 0, unrewarded = 0, episodes = 0, failed_episodes = 0;
   double rollout_seconds = 0, reward_seconds = 0;
+  std::vector<float> latencies;  // seconds from the beginning of sampling to each completion's end
 
   // This rank's completions as they are, as lines of a rollouts file; those without a token are
   // left out.

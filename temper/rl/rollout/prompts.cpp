@@ -139,6 +139,15 @@ int64_t Prompts::planned_batches() const {
   return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
 }
 
+// Each pass over a source draws every row of it once. rl.difficulty passes over some.
+double Prompts::coverage(const data::LoaderState& state) const {
+  const data::RowOrder& order = loader_.order();
+  int64_t sampled = difficulty_.size();
+  for (size_t s = 0; s < order.sources().size() && !difficulty_.any(); ++s)
+    sampled += std::min(state.counts[s], order.rows_of(s).size());
+  return static_cast<double>(sampled) / static_cast<double>(order.rows());
+}
+
 void Prompts::warn(train::Messages& messages) const {
   train::warn_about_notices(survey_, config_.data.control_tokens, messages);
   const data::LoaderState& prompts = loader_.state();

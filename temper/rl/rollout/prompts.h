@@ -54,6 +54,9 @@ class Prompts {
   // evaluating changes no sample.
   const std::vector<std::vector<Prompt>>& evaluation() const { return evaluation_; }
 
+  // The share of the rows that were sampled once the loader had this state.
+  double coverage(const data::LoaderState& state) const;
+
   const data::LoaderState& state() const { return loader_.state(); }
   void restore(const data::LoaderState& state) { loader_.restore(state); }
   void warn(train::Messages& messages) const;

@@ -62,7 +62,7 @@ void RolloutDriver::check_sampled(const std::string& why) const {
 // of its own.
 void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const char* what,
                                        const std::function<bool()>& stop) {
-  std::map<int64_t, PartialGroup*> groups;  // groups by key
+  std::map<int64_t, std::pair<PartialGroup*, PartialBatch*>> groups;  // by the group's key
   std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
   const auto submit = [&](const PartialGroup& group, int64_t max_tokens, int64_t first,
@@ -77,7 +77,7 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const c
   };
   for (const Stage& stage : stages) {
     for (auto& [key, group] : stage.batch->mine) {
-      groups[key] = &group;
+      groups[key] = {&group, stage.batch};
       const std::vector<PartialCompletion>& all = group.completions;
       if (group.is_fresh()) {
         submit(group, stage.max_tokens, 0, std::ssize(all), {});
@@ -94,7 +94,8 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const c
   Activity activity(what, asked);
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;
-    PartialGroup& group = *groups.at(c.index);
+    auto& [at, batch] = groups.at(c.index);
+    PartialGroup& group = *at;
     PartialCompletion& partial = group.completions[static_cast<size_t>(c.sample)];
     partial.add({.tokens = std::move(c.tokens),
                  .sampled = true,
@@ -103,7 +104,9 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const c
                  .policy_version = version_});
     partial.text = std::move(c.text);
     partial.stopped = c.stopped;
+    partial.seconds += steady_seconds() - began_;
     const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
+    if (ended) batch->latencies.push_back(static_cast<float>(partial.seconds));
     if (ended) activity.advance();
     if (!ended || --group.unfinished > 0) return;
     group.assemble();
@@ -136,6 +139,7 @@ void RolloutDriver::sample_episodes(PartialBatch& batch, const char* what,
       ++batch.episodes;
       batch.failed_episodes += e.failed;
       batch.counts.dropped += e.dropped;
+      batch.latencies.push_back(static_cast<float>(e.ended - began_));
       if (!e.dropped)
         add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
     }
@@ -158,7 +162,7 @@ void RolloutDriver::use(int64_t policy_version) {
 
 void RolloutDriver::sample_stages(const std::vector<Stage>& stages, const char* what,
                                   const std::function<bool()>& stop) {
-  const double start = steady_seconds();
+  const double start = began_ = steady_seconds();
   const trace::Span span("rollout");
   const generate::Speculation::Statistics before = completions_->speculation();
   std::string why;

@@ -76,6 +76,7 @@ class RolloutDriver {
   generate::CompletionSource* completions_ = &engine_;
   int64_t version_ = 0;  // version of the policy that samples now
   std::unique_ptr<EpisodeSampler> episodes_;
+  double began_ = 0;  // sampling, on the steady clock, in seconds
   std::atomic<bool> stopping_{false};
 };
 

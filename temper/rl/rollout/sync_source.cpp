@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/rl/episodes/live_episode.h"
+#include "temper/rl/quantile.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "temper/train/group_means.h"
 #include "temper/train/run/agreed_error.h"
@@ -264,6 +265,15 @@ RolloutBatch SyncSource::finish(PartialBatch& batch, int64_t policy_version) {
   group_.all_reduce_sum(drafted);
   last_.speculation = {static_cast<int64_t>(drafted[0]), static_cast<int64_t>(drafted[1])};
   state_after_ = batch.state_after;
+  last_.coverage = prompts_.coverage(state_after_);
+  std::vector<float> latencies;
+  for (const std::string& of_rank : group_.all_gather(group_.agreed(Json(batch.latencies).dump())))
+    for (const Json& seconds : parse_json(of_rank, "another rank"))
+      latencies.push_back(seconds.get<float>());
+  if (!latencies.empty()) {
+    last_.latency_p50 = interpolated_quantile(latencies, 0.5);
+    last_.latency_p95 = interpolated_quantile(std::move(latencies), 0.95);
+  }
   rollouts.rollout_seconds = group_.all_reduce_max(batch.rollout_seconds);
   rollouts.reward_seconds = group_.all_reduce_max(batch.reward_seconds);
   failures_.warn(messages_);
@@ -307,6 +317,11 @@ void SyncSource::describe(MetricsRow& row) const {
   if (const auto [drafted, accepted] = last_.speculation; drafted > 0 && !driver_.episodes())
     row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", last_.dropped);
+  row.set("prompt_coverage", last_.coverage);
+  if (last_.latency_p50 > 0) {
+    row.set("rollout_latency_p50", last_.latency_p50);
+    row.set("rollout_latency_p95", last_.latency_p95);
+  }
   if (prompts_.difficulty().any()) row.set("prompts_passed_over", last_.passed_over);
   failures_.describe(row);
 }
@@ -360,6 +375,7 @@ void SyncSource::restore(const Json& state, const std::string& where) {
            .refills = batch[1],
            .dropped = batch[2],
            .speculation = {drafts[0], drafts[1]}};
+  last_.coverage = prompts_.coverage(state_after_);
   if (!prompts_.difficulty().any() || !state.contains("difficulty")) return;
   const Json& difficulty = state["difficulty"];
   check<DataError>(difficulty.is_object() && difficulty.contains("success") &&
@@ -367,6 +383,7 @@ void SyncSource::restore(const Json& state, const std::string& where) {
                        difficulty["passed_over"].is_number_integer(),
                    where, ": `difficulty` must hold `success` and `passed_over`");
   prompts_.difficulty().restore(difficulty["success"], where);
+  last_.coverage = prompts_.coverage(state_after_);
   last_.passed_over = difficulty["passed_over"].get<int64_t>();
 }
 
