@@ -9,6 +9,7 @@
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"
 #include "temper/generate/remote/server_check.h"
+#include "temper/rl/reference.h"
 #include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"
@@ -232,7 +233,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     checks.list.skip("environment", "there is no prompt to begin an episode with");
   if (!config.rl.replay) checks.rollout(config.rollout);
   if (config.rl.algorithm->needs().reference)
-    checks.reference([&] { return train::start_source(checks.policy, config); });
+    checks.reference([&] { return rl::reference_source(config, checks.policy); });
   if (ppo) check_critic(checks, *ppo);
   int64_t steps = config.train.max_steps.value_or(1);
   if (!config.train.max_steps && rows)
@@ -244,6 +245,8 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     checks.shape.disk = rollout_disk(config, checks.policy, *rows->order, steps);
     checks.shape.disk.merged = merged;
   }
+  if (config.rl.reference_update_every > 0 && config.rl.algorithm->needs().reference)
+    checks.shape.disk.reference = 4 * checks.shape.policy.shape.parameters();
   checks.finish(steps);
 }
 

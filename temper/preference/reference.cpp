@@ -3,10 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
-#include "temper/models/family.h"
-#include "temper/models/files/directory.h"
 #include "temper/preference/losses.h"
-#include "temper/text/tokens.h"
 #include "temper/workers/served_reference.h"
 
 namespace temper::preference {
@@ -44,16 +41,7 @@ train::FrozenSource reference_source(const PreferenceConfig& config, const train
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kAdapterOff) return {train::FrozenSource::Kind::kBase};
   if (!p.reference_model) return train::start_source(policy, config);
-  const char* const key = "preference.reference_model";
-  const std::string directory = models::named_model(*p.reference_model, config.where(key));
-  const int64_t vocabulary = policy.model->vocab_size, theirs = models::vocabulary_of(directory);
-  config.require(theirs == vocabulary, key, "a vocabulary of ", theirs,
-                 " tokens, that of model.path has ", vocabulary);
-  if (const auto theirs = Tokenizer::load_directory(directory); theirs && policy.tokenizer)
-    if (const auto id = first_difference(*policy.tokenizer, *theirs))
-      config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
-                           "`, that of model.path `", policy.tokenizer->token_of(*id), "`"));
-  return train::model_source(directory, config, policy);
+  return train::named_source(*p.reference_model, "preference.reference_model", config, policy);
 }
 
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,

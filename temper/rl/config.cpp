@@ -103,6 +103,15 @@ void RlSection::fields(Fields& f) {
         "only this share of an update's completion tokens, those of highest entropy, has a policy "
         "loss (Wang et al.; often 0.2); costs a forward pass; 1: all",
         between(0, 1));
+  f.add(
+      "reference", reference,
+      "directory of the reference model; null: the initial policy (with a new adapter, its base)");
+  f.add("reference_update_every", reference_update_every,
+        "after every so many updates the reference becomes reference_mix x policy + (1 - "
+        "reference_mix) x reference, from the next rollout batch on; 0: it stays; not with an "
+        "adapter",
+        at_least(0));
+  f.add("reference_mix", reference_mix, "the policy's share in it", between(0, 1));
   algorithm->fields(f);
 }
 
@@ -243,6 +252,10 @@ void RlConfig::complete() {
   if (!unused.empty())
     warnings.push_back(
         str("without effect under rl.algorithm: ", rl.algorithm_name(), ": ", unused));
+  if (!rl.algorithm->needs().reference)
+    for (const char* key : {"rl.reference", "rl.reference_update_every"})
+      if (was_set(key) && (rl.reference || rl.reference_update_every > 0))
+        warnings.push_back(str(where(key), " has no effect: rl.beta is 0"));
   if (train.batch_size != train::TrainSection().batch_size)
     warnings.emplace_back(
         "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
@@ -294,6 +307,13 @@ void RlConfig::validate() const {
   require(rl.top_entropy_fraction > 0, "rl.top_entropy_fraction",
           "found 0, expected number > 0 and "
           "<= 1: no token would have a policy loss");
+  require(rl.reference_update_every == 0 || !has_adapter(), "rl.reference_update_every", "found ",
+          rl.reference_update_every,
+          ", expected 0 with an adapter: its reference is the frozen base, which has no weights of "
+          "its own");
+  require(rl.reference_update_every == 0 || roles.reference.empty(), "rl.reference_update_every",
+          "found ", rl.reference_update_every,
+          ", expected 0 with roles.reference: ranks of their own do not get the policy's weights");
   const double dual_clip = rl.algorithm->dual_clip();
   require(dual_clip == 0 || dual_clip >= 1, "rl.dual_clip", "found ", dual_clip,
           ", expected 0 (off) or at least 1: below 1 it would bound the loss of tokens whose "

@@ -44,6 +44,9 @@ struct RlSection {
   std::array<double, 2> importance_bounds = {0.5, 5};
   bool mask_truncated = false;
   double top_entropy_fraction = 1;
+  std::optional<std::string> reference;
+  int64_t reference_update_every = 0;
+  double reference_mix = 1;
   int64_t max_staleness = 0;
   DifficultySection difficulty;
   std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file

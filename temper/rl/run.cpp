@@ -33,7 +33,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   std::unique_ptr<ReferenceWorker> reference_worker;
   if (role_ranks && !config.roles.reference.empty()) {
     auto served = std::make_unique<workers::ServedReference>(
-        *role_ranks, group, directory, roles.policy, train::start_source(roles.policy, config));
+        *role_ranks, group, directory, roles.policy, reference_source(config, roles.policy));
     if (!config.rl.replay)
       reference_worker = std::make_unique<ReferenceWorker>(
           *served, config.train.micro_batch_tokens, config.rollout.sampling.temperature,
@@ -71,8 +71,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
 // both, until the run ends.
 train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   return workers::serve_run(
-      config, world,
-      [&](const train::Policy& policy) { return train::start_source(policy, config); },
+      config, world, [&](const train::Policy& policy) { return reference_source(config, policy); },
       [&](train::Policy& policy) {
         return std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
                                                    config.rollout.engine_options(),

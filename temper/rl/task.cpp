@@ -40,7 +40,8 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
-    roles.reference = train::start_source(roles.policy, config).load(roles.policy);
+    roles.reference = reference_source(config, roles.policy).load(roles.policy);
+  moving_reference_.emplace(config, roles.policy, roles.reference.get());
   check(!algorithm_.needs().critic || roles.critic,
         "this algorithm needs a critic (Roles::critic)");
   if (!output_dir.empty() && source.samples() && group.is_writer())
@@ -324,6 +325,8 @@ void RlTask::describe_step(MetricsRow& row) {
            {"oldest", oldest_},
            {"algorithm", more ? before_batch_ : algorithm_.state()}};
   in_flight_ = source_.in_flight();
+  // The batch has the log-probabilities of the reference that it began with.
+  moving_reference_->after_update(row.step());
 }
 
 std::vector<MetricInfo> RlTask::metrics() const {
@@ -346,6 +349,7 @@ bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 train::TaskState RlTask::state() const {
   train::TaskState state{done_, {}};
   if (in_flight_) in_flight_(state);
+  moving_reference_->add_to(state.tensors);
   if (done_["update"] == 0) return state;
   state.tensors[kBatchTensor] = bytes_view(batch_.lines());
   return state;
@@ -361,6 +365,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   in_flight_ = source_.in_flight();
   const Json of_algorithm = values.value("algorithm", Json());
   algorithm_.restore(of_algorithm, where);
+  moving_reference_->restore(state.tensors, where);
   done_ = {{"source", values["source"]},
            {"update", values["update"]},
            {"staleness", values.value("staleness", Json(0.0))},

@@ -15,6 +15,7 @@
 #include "temper/rl/config.h"
 #include "temper/rl/importance_correction.h"
 #include "temper/rl/observer.h"
+#include "temper/rl/reference.h"
 #include "temper/rl/rollout/rollout_files.h"
 #include "temper/rl/rollout/source.h"
 #include "temper/rl/sampler_check.h"
@@ -77,6 +78,7 @@ class RlTask : public train::Task {
   dist::Group& group_;
   RolloutSource& source_;
   train::Messages& messages_;
+  std::optional<MovingReference> moving_reference_;  // set once the reference is known
   Observer observer_;
   std::optional<RolloutFiles> files_;  // none: this rank writes none
   std::string rollout_file_;           // of the batch; empty: it left none

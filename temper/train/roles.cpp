@@ -7,7 +7,10 @@
 
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/family.h"
+#include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
+#include "temper/text/tokens.h"
 
 namespace temper::train {
 namespace {
@@ -51,6 +54,19 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
            .tensor = policy.tensor,
            .by_expert = policy.by_expert,
            .file = !policy.tensor || policy.tensor->size() == 1 || policy.by_expert}};
+}
+
+FrozenSource named_source(const std::string& directory, const char* key, const RunConfig& config,
+                          const Policy& policy) {
+  const std::string found = models::named_model(directory, config.where(key));
+  const int64_t vocabulary = policy.model->vocab_size, theirs = models::vocabulary_of(found);
+  config.require(theirs == vocabulary, key, "a vocabulary of ", theirs,
+                 " tokens, that of model.path has ", vocabulary);
+  if (const auto theirs = Tokenizer::load_directory(found); theirs && policy.tokenizer)
+    if (const auto id = first_difference(*policy.tokenizer, *theirs))
+      config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
+                           "`, that of model.path `", policy.tokenizer->token_of(*id), "`"));
+  return model_source(found, config, policy);
 }
 
 FrozenSource start_source(const Policy& policy, const RunConfig& config) {

@@ -64,6 +64,10 @@ struct FrozenSource {
 // A model of its own, kept under the config's model.dtype.
 FrozenSource model_source(const std::string& directory, const RunConfig& config,
                           const Policy& policy);
+// The same of a directory that a key of the config names. Throws ConfigError unless it reads the
+// policy's token ids.
+FrozenSource named_source(const std::string& directory, const char* key, const RunConfig& config,
+                          const Policy& policy);
 // The initial policy: with a new adapter its base, with adapter.path a copy of it, without an
 // adapter a model of its own, from model.path.
 FrozenSource start_source(const Policy& policy, const RunConfig& config);

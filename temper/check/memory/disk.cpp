@@ -76,7 +76,7 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
     plan.checkpoint += bytes.trained + bytes.optimizer;
     trained += saved_bytes(role, bytes) + files;
   };
-  plan.checkpoint = kStateBytes + run.disk.batch_state;
+  plan.checkpoint = kStateBytes + run.disk.batch_state + run.disk.reference;
   add(run.policy);
   for (const ModelRole& other : run.others)
     if (other.trains) add(other);

@@ -130,6 +130,7 @@ struct ComparedShape {
 struct DiskShape {
   int64_t rollouts = 0, rollout_file = 0;  // rollout files kept at once, and one file
   int64_t batch_state = 0;                 // the unfinished rollout batch in a checkpoint
+  int64_t reference = 0;                   // in a checkpoint, of a reference that follows
   int64_t merged = 0;                      // critic/, merged where it shares the policy's base
 };
 

@@ -45,6 +45,8 @@ constexpr Method kMethods[] = {
     {"dual clip", "Ye et al., arXiv 1912.09729, equation 5", "rl.dual_clip"},
     {"KL estimators k1, k2, k3", "Schulman, \"Approximating KL divergence\", 2020",
      "rl.kl_estimator"},
+    {"a reference that follows", "Gorbatovski et al. (TR-DPO), arXiv 2404.09656, equation 4",
+     "rl.reference_update_every"},
     {"generalized advantage estimation", "Schulman et al., arXiv 1506.02438, equation 16",
      "rl/algorithms/gae.cpp"},
     {"KL to the reference in PPO's reward",
