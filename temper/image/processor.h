@@ -22,7 +22,7 @@ enum class ImageFilter { kBilinear, kBicubic, kLanczos };
 // A picture that is resized as a whole; the parts that the tower sees are cut out of it.
 struct ImageCanvas {
   int from = -1;  // the canvas of this number is resized; -1: the picture
-  ImageSize size;
+  ImageSize size = {};
 };
 
 // A part that the tower sees as one image: of a canvas the box from (left, top). In patches and in
@@ -38,8 +38,8 @@ struct ImageTile {
 
 // All of it follows from the picture's size.
 struct ImageLayout {
-  std::vector<ImageCanvas> canvases;
-  std::vector<ImageTile> tiles;  // in the order of the tokens
+  std::vector<ImageCanvas> canvases = {};
+  std::vector<ImageTile> tiles = {};  // in the order of the tokens
   // Tiles of a picture that is cut into a grid, which a thumbnail follows; 0: not cut.
   int64_t grid_rows = 0, grid_columns = 0;
   int64_t patches() const;
@@ -62,7 +62,7 @@ struct ImagePatches {
 
 // `data.min_image_pixels`, `data.max_image_pixels`; width times height as the tower sees it.
 struct PixelBounds {
-  std::optional<int64_t> min, max;
+  std::optional<int64_t> min = {}, max = {};
 };
 
 // The texts of tokens, as the tokenizer's files name them.

@@ -12,8 +12,8 @@ namespace temper {
 // The struct `{bytes, path}` of Parquet files of `datasets`, or a text as rows spell it: a path or
 // a data: URI.
 struct ImageSource {
-  std::string text;   // unread where there are bytes
-  std::string bytes;  // a whole file
+  std::string text = {};   // unread where there are bytes
+  std::string bytes = {};  // a whole file
 };
 
 bool is_data_uri(std::string_view text);

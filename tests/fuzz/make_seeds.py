@@ -114,3 +114,5 @@ scored = {ggml + b"model": b"llama", ggml + b"tokens": [b"<unk>", b"a", b"\xe2\x
           ggml + b"token_type": [2, 1, 1, 1] + [6] * 256, ggml + b"scores": [0.0, -3.0, -2.0, -1.0] + [0.0] * 256}
 write("gguf/bytewise", gguf_file(bytewise))
 write("gguf/scored", gguf_file(scored))
+for name in ("progressive.jpg", "cmyk.jpg", "turn6.jpg", "palette_alpha.png", "deep6_interlaced.png", "turn_late.png", "lossy_alpha.webp", "lossless.webp"):
+    write(f"image/{name}", (seeds.parent.parent / "golden/images/files" / name).read_bytes())
