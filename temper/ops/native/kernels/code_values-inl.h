@@ -1,6 +1,5 @@
-// The values of codes (temper/ops/native/kernels/quantized.h) and the numbers of their groups, once
-// per SIMD target. No include guard in the usual form: foreach_target.h includes it once for each
-// target.
+// The values of codes (temper/ops/native/kernels/quantized.h), once per SIMD target. No include
+// guard in the usual form: foreach_target.h includes it once for each target.
 #if defined(TEMPER_CODE_VALUES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TEMPER_CODE_VALUES_INL_H
 #undef TEMPER_CODE_VALUES_INL_H
@@ -28,7 +27,9 @@ struct CodeForm {
 };
 
 #if TEMPER_HAS_FMA
-constexpr int kPanelVectors = kPanel / kLanes;
+// Codes of which a byte holds those of both halves of a panel's rows: where there are registers for
+// it, both at once.
+constexpr int kHalfParts = kLanes == 16 ? 1 : 2;
 
 // The values of codes, unscaled. Made once for a loop over codes; constructors are written out, as
 // those that the compiler generates are not compiled for the target.
@@ -92,30 +93,32 @@ struct CodeValues<ops::CodeKind::kE4m3, 8> : ByteValues<E4m3Value> {
   explicit CodeValues(WeightFormat) {}
 };
 
-// Codes of 2, 3, 5 and 6 bits from their planes (unit_bytes()). Bits::template of<kFrom, kTo,
-// kMask>(bytes): bits kFrom on of each byte, as many as the mask has, from bit kTo on.
-template <int kBits, int kIndex, int kPart, class Bits>
-HWY_INLINE auto code_of_planes(const uint8_t* unit, Bits) {
+// Codes of 2, 3, 5 and 6 bits from their planes (unit_bytes()), or'ed to `code`. Bits::template
+// add<kFrom, kTo, kMask>(code, bytes): bits kFrom on of each byte, as many as the mask has, to bit
+// kTo on.
+template <int kBits, int kIndex, int kPart, class Bits, class Code>
+HWY_INLINE Code code_of_planes(const uint8_t* unit, Bits, Code code) {
   constexpr int kTwo = kBits >= 4 ? 4 * kHalfPanel : 0,
                 kOne = kTwo + (kBits & 2 ? 2 * kHalfPanel : 0);
-  auto code = Bits::zero();
-  if constexpr (kBits >= 4) code = Bits::template of<4 * kPart, 0, 15>(unit + kIndex * kHalfPanel);
+  if constexpr (kBits >= 4)
+    code = Bits::template add<4 * kPart, 0, 15>(code, unit + kIndex * kHalfPanel);
   if constexpr (kBits & 2)
-    code = hn::Or(code, Bits::template of<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
-                            unit + kTwo + kIndex / 2 * kHalfPanel));
+    code = Bits::template add<kIndex % 2 * 4 + 2 * kPart, kBits >= 4 ? 4 : 0, 3>(
+        code, unit + kTwo + kIndex / 2 * kHalfPanel);
   if constexpr (kBits & 1)
-    code = hn::Or(code, Bits::template of<2 * kIndex + kPart, kBits - 1, 1>(unit + kOne));
+    code = Bits::template add<2 * kIndex + kPart, kBits - 1, 1>(code, unit + kOne);
   return code;
 }
 
 template <int kBits>
 struct CodeValues<ops::CodeKind::kLinear, kBits> {
-  static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
+  static constexpr int kParts = kHalfParts, kPartVectors = kPanelVectors / kParts;
   using Wide = hn::Rebind<uint32_t, D>;
-  using Signed = hn::Rebind<int32_t, D>;
-  hn::Vec<Signed> first;
+  hn::Vec<Wide> whole;  // the bits of 2^23, a number whose last bits are an integer's,
+  hn::Vec<D> zero;      // and what that is less the value of code 0
   explicit CodeValues(WeightFormat format)
-      : first(hn::Set(Signed(), static_cast<int32_t>(row_of(format).first))) {}
+      : whole(hn::Set(Wide(), 0x4b000000u)),
+        zero(hn::Set(D(), 8388608.0f - static_cast<float>(row_of(format).first))) {}
 
   template <int kPart, class Use>
   HWY_INLINE void four(D d, const uint8_t* codes, Use use) const {
@@ -133,31 +136,36 @@ struct CodeValues<ops::CodeKind::kLinear, kBits> {
  private:
   template <int kPart, int kIndex>
   HWY_INLINE void index(D d, const uint8_t* codes, hn::Vec<D>* values) const {
+    constexpr int kVectors = kPanelVectors / 2;
 #pragma GCC unroll 4
-    for (int v = 0; v < kPartVectors; ++v) {
-      const auto code = code_of_planes<kBits, kIndex, kPart>(codes + v * kLanes, WideBits());
-      values[v] = hn::ConvertTo(d, hn::Add(hn::BitCast(Signed(), code), first));
+    for (int v = 0; v < kVectors; ++v) {
+      values[v] = value<kPart, kIndex>(d, codes + v * kLanes);
+      if constexpr (kParts == 1) values[v + kVectors] = value<1, kIndex>(d, codes + v * kLanes);
     }
+  }
+  template <int kPart, int kIndex>
+  HWY_INLINE hn::Vec<D> value(D d, const uint8_t* codes) const {
+    const auto bits = code_of_planes<kBits, kIndex, kPart>(codes, WideBits(), whole);
+    return hn::Sub(hn::BitCast(d, bits), zero);
   }
 
   struct WideBits {
-    static HWY_INLINE hn::Vec<Wide> zero() { return hn::Zero(Wide()); }
     template <int kFrom, int kTo, uint32_t kMask>
-    static HWY_INLINE hn::Vec<Wide> of(const uint8_t* from) {
+    static HWY_INLINE hn::Vec<Wide> add(hn::Vec<Wide> code, const uint8_t* from) {
       const Wide wide;
       const hn::Rebind<uint8_t, D> narrow;
-      const auto x = hn::PromoteTo(wide, hn::LoadU(narrow, from));
-      const auto mask = hn::Set(wide, kMask << kTo);
-      if constexpr (kFrom > kTo) return hn::And(hn::ShiftRight<kFrom - kTo>(x), mask);
-      if constexpr (kFrom < kTo) return hn::And(hn::ShiftLeft<kTo - kFrom>(x), mask);
-      return hn::And(x, mask);
+      auto x = hn::PromoteTo(wide, hn::LoadU(narrow, from));
+      if constexpr (kFrom > kTo) x = hn::ShiftRight<kFrom - kTo>(x);
+      if constexpr (kFrom < kTo) x = hn::ShiftLeft<kTo - kFrom>(x);
+      return hn::OrAnd(code, x, hn::Set(wide, kMask << kTo));
     }
   };
 };
 
 template <>
 struct CodeValues<ops::CodeKind::kTable, 4> {
-  static constexpr int kParts = 2, kPartVectors = kPanelVectors / 2;
+  static constexpr int kParts = kHalfParts, kPartVectors = kPanelVectors / kParts,
+                       kHalfVectors = kPanelVectors / 2;
   using Wide = hn::Rebind<uint32_t, D>;
   const float* table;       // the 16 values
   hn::Vec<D> lower, upper;  // the same in one vector or in two
@@ -177,9 +185,9 @@ struct CodeValues<ops::CodeKind::kTable, 4> {
   template <class Use>
   HWY_INLINE void at(D d, const uint8_t* codes, Use use) const {
 #pragma GCC unroll 16
-    for (int v = 0; v < kPartVectors; ++v) {
+    for (int v = 0; v < kHalfVectors; ++v) {
       use(v, value<0>(d, codes + v * kLanes));
-      use(v + kPartVectors, value<1>(d, codes + v * kLanes));
+      use(v + kHalfVectors, value<1>(d, codes + v * kLanes));
     }
   }
 #if HWY_TARGET == HWY_AVX2
@@ -212,9 +220,11 @@ struct CodeValues<ops::CodeKind::kTable, 4> {
     for (int i = 0; i < 4; ++i) {
       hn::Vec<D> values[kPartVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kPartVectors; ++v)
-        values[v] =
-            value<kPart>(d, codes + i * (kSide ? 4 : kHalfPanel) + v * (kSide ? 16 : kLanes));
+      for (int v = 0; v < kHalfVectors; ++v) {
+        const uint8_t* from = codes + i * (kSide ? 4 : kHalfPanel) + v * (kSide ? 16 : kLanes);
+        values[v] = value<kPart>(d, from);
+        if constexpr (kParts == 1) values[v + kHalfVectors] = value<1>(d, from);
+      }
       use(i, values);
     }
   }
@@ -226,10 +236,13 @@ struct CodeValues<ops::CodeKind::kTable, 4> {
     const Wide wide;
     const hn::Rebind<uint8_t, D> narrow;
     const auto both = hn::PromoteTo(wide, hn::LoadU(narrow, codes));
-    const auto index = kPart == 1 ? hn::ShiftRight<4>(both) : hn::And(both, hn::Set(wide, 15));
-    if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(lower, hn::IndicesFromVec(d, index));
-    } else if constexpr (kLanes == 8) {
+    const auto index = kPart == 1     ? hn::ShiftRight<4>(both)
+                       : kLanes == 16 ? both
+                                      : hn::And(both, hn::Set(wide, 15));
+#if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
+    return hn::Vec<D>{_mm512_permutexvar_ps(index.raw, lower.raw)};  // by the lowest four bits
+#endif
+    if constexpr (kLanes == 8) {
       const auto in_half = hn::IndicesFromVec(d, hn::And(index, hn::Set(wide, 7)));
       const auto bit_three = hn::BitCast(d, hn::ShiftLeft<28>(index));  // as the sign
       return hn::IfNegativeThenElse(bit_three, hn::TableLookupLanes(upper, in_half),
@@ -243,54 +256,15 @@ struct CodeValues<ops::CodeKind::kTable, 4> {
     }
   }
 };
-// The numbers of a panel's groups.
-class PanelNumbers {
- public:
-  PanelNumbers(const QuantizedMatrix& w, const GroupNumbers& numbers, int64_t panel)
-      : numbers_(numbers) {
-    const int64_t groups = w.width / w.group, super = row_of(w.format).super_block;
-    if (numbers.parts) per_ = static_cast<uint32_t>(super / w.group);
-    first_ = panel * (numbers.parts ? w.width / super : groups) * kPanel;
-    first_part_ = panel * groups * kPanel;
-  }
 
-  // Those of one group, of the panel's rows; they stay until the next ones are asked for.
-  HWY_INLINE const float* of(int64_t group) {
-    if (numbers_.exact && per_ == 1) return numbers_.exact + first_ + group * kPanel;
-    return made(group);
-  }
-
- private:
-  HWY_NOINLINE const float* made(int64_t group) {
-    const D d;
-    const hn::Rebind<int32_t, D> wide;
-    const hn::Rebind<int8_t, D> narrow;
-    const int64_t at = first_ + static_cast<uint32_t>(group) / per_ * kPanel;
-#pragma GCC unroll 4
-    for (int v = 0; v < kPanelVectors; ++v) {
-      auto x = numbers_.exact ? hn::LoadU(d, numbers_.exact + at + v * kLanes)
-                              : load_right(d, numbers_.half + at + v * kLanes);
-      if (numbers_.parts)
-        x = hn::Mul(
-            x, hn::ConvertTo(
-                   d, hn::PromoteTo(wide, hn::LoadU(narrow, numbers_.parts + first_part_ +
-                                                                group * kPanel + v * kLanes))));
-      hn::Store(x, d, made_ + v * kLanes);
-    }
-    return made_;
-  }
-
-  const GroupNumbers& numbers_;
-  int64_t first_, first_part_;
-  uint32_t per_ = 1;  // groups of a super-block
-  alignas(64) float made_[kPanel];
-};
-
-// Weights from values of codes.
-template <ops::OffsetKind kOffset>
+// Weights from values of codes. kFused: value times scale is exact, so that a fused operation
+// rounds as the two do.
+template <ops::OffsetKind kOffset, bool kFused = false>
 HWY_INLINE hn::Vec<D> weights(D d, hn::Vec<D> value, hn::Vec<D> scale, const float* offset) {
   if constexpr (kOffset == ops::OffsetKind::kZero)
     return hn::Mul(hn::Sub(value, hn::LoadU(d, offset)), scale);
+  if constexpr (kOffset == ops::OffsetKind::kMinimum && kFused)
+    return hn::MulSub(value, scale, hn::LoadU(d, offset));
   if constexpr (kOffset == ops::OffsetKind::kMinimum)
     return hn::Sub(hn::Mul(value, scale), hn::LoadU(d, offset));
   return hn::Mul(value, scale);

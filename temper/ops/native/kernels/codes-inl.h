@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "temper/ops/native/kernels/code_values-inl.h"
+#include "temper/ops/native/kernels/panel_numbers-inl.h"
 #include "temper/ops/native/kernels/quantized.h"
 #include "temper/ops/native/kernels/tile-inl.h"
 
@@ -20,9 +21,12 @@ HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
 constexpr int kCodeRows = 4;  // rows of which products are made in registers
+// How far ahead codes are fetched, in fours of indices: processors do so by themselves, but not
+// past the end of a page.
+constexpr int kAhead = 32;
 #if TEMPER_HAS_FMA
 // kRows rows by the codes of kPanels panels from `panel` on: a value is made in a register, scaled
-// and multiplied there by all rows. Of matrices of which in_fours() holds.
+// and multiplied there by all rows. Of matrices of which in_fours() and has_exact_values() hold.
 template <class Form, int kRows, int kPanels>
 HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const float* a, int64_t a_row,
                              float* c, int64_t c_row, bool from_c) {
@@ -31,6 +35,7 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
   const Values code_values(w.format);
   constexpr int kVectors = Values::kPartVectors;
   constexpr bool kHasOffsets = Form::kOffset != ops::OffsetKind::kNone;
+  constexpr int kFour = 4 * Form::kIndexBytes;
   const int64_t stride = w.width * Form::kIndexBytes, groups = w.width / w.group;
   hn::Vec<D> sum[kPanels][kRows][kPanelVectors];
 #pragma GCC unroll 4
@@ -41,26 +46,24 @@ HWY_NOINLINE void codes_tile(const QuantizedMatrix& w, int64_t panel, const floa
       for (int v = 0; v < kPanelVectors; ++v)
         sum[p][i][v] = from_c ? hn::LoadU(d, c + i * c_row + p * kPanel + v * kLanes) : hn::Zero(d);
   const uint8_t* codes = w.codes + panel * stride;
-  PanelNumbers all_scales[2] = {{w, w.scales, panel}, {w, w.scales, panel + kPanels - 1}},
-               all_offsets[2] = {{w, w.offsets, panel}, {w, w.offsets, panel + kPanels - 1}};
+  PanelNumbers<kPanels> scales(w, w.scales, panel), offsets(w, w.offsets, panel);
   for (int64_t g = 0; g < groups; ++g) {
-    const float *scales[kPanels], *offsets[kPanels];
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
-      scales[p] = all_scales[p].of(g);
-      offsets[p] = kHasOffsets ? all_offsets[p].of(g) : nullptr;
-    }
-    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += 4 * Form::kIndexBytes) {
+    scales.read(g);
+    if (kHasOffsets) offsets.read(g);
+    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 4, codes += kFour) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        const float *scale = scales[p], *offset = offsets[p];
+#pragma GCC unroll 4
+        for (int byte = 0; byte < kFour; byte += 64)
+          __builtin_prefetch(codes + p * stride + kAhead * kFour + byte);
+        const float *scale = scales.of(p), *offset = offsets.of(p);
         const auto multiply_add = [&](int first, int j, const hn::Vec<D>* values) HWY_ATTR {
           hn::Vec<D> scaled[kVectors];
 #pragma GCC unroll 4
           for (int v = 0; v < kVectors; ++v)
-            scaled[v] =
-                weights<Form::kOffset>(d, values[v], hn::LoadU(d, scale + (first + v) * kLanes),
-                                       offset + (kHasOffsets ? (first + v) * kLanes : 0));
+            scaled[v] = weights<Form::kOffset, true>(
+                d, values[v], hn::LoadU(d, scale + (first + v) * kLanes),
+                offset + (kHasOffsets ? (first + v) * kLanes : 0));
 #pragma GCC unroll 4
           for (int i = 0; i < kRows; ++i) {
             const auto left = hn::Set(d, a[i * a_row + k + j]);
@@ -95,7 +98,7 @@ void code_rows(int rows, const QuantizedMatrix& w, int64_t panel, int64_t column
   if constexpr (kRows > 1)
     if (rows < kRows)
       return code_rows<Form, kRows - 1>(rows, w, panel, columns, a, a_row, c, ldc, accumulate);
-  constexpr int kAtOnce = kRows == 1 || Form::kBits == 4 ? 2 : 1;
+  constexpr int kAtOnce = kLanes == 16 || kRows == 1 || Form::kBits == 4 ? 2 : 1;
   int64_t j = 0;
   for (; j + kAtOnce * kPanel <= columns; j += kAtOnce * kPanel)
     codes_tile<Form, kRows, kAtOnce>(w, panel + j / kPanel, a, a_row, c + j, ldc, accumulate);
@@ -123,11 +126,12 @@ HWY_NOINLINE void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t 
   const uint8_t* codes = w.codes + (panel * w.width + i0) * kBytes;
   const D d;
   const Values values(w.format);
-  PanelNumbers all_scales(w, w.scales, panel), all_offsets(w, w.offsets, panel);
+  PanelNumbers<1> all_scales(w, w.scales, panel), all_offsets(w, w.offsets, panel);
   for (int64_t i = 0; i < depth;) {
     const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
-    const float *scales = all_scales.of(group),
-                *offsets = kHasOffsets ? all_offsets.of(group) : nullptr;
+    all_scales.read(group);
+    if (kHasOffsets) all_offsets.read(group);
+    const float *scales = all_scales.of(0), *offsets = all_offsets.of(0);
     hn::Vec<D> scale[kPanelVectors];
     for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
     const auto store = [&](int64_t at, int v, hn::Vec<D> x) HWY_ATTR {
@@ -188,6 +192,12 @@ inline CodeKernels kernels_of_linear(int bits, ops::OffsetKind offset) {
   if (bits == 6) return kernels_of_form<kLinear, 6>();
   return offset == kMinimum ? kernels_of_form<kLinear, 5, kMinimum>()
                             : kernels_of_form<kLinear, 5>();
+}
+// Whether values times scales are exact where minimums are subtracted from them: integers of at
+// most 6 bits, float16 scales of 11 and integers of groups of 7.
+inline bool has_exact_values(const QuantizedMatrix& w) {
+  const bool minimums = row_of(w.format).offset == ops::OffsetKind::kMinimum;
+  return !minimums || w.scales.half;
 }
 inline CodeKernels kernels_of(const QuantizedMatrix& w) {
   using enum ops::CodeKind;

@@ -72,7 +72,8 @@ struct RowCodes {
   // The whole product of few rows, without unpacking; false where that is not for them.
   bool multiply_few(int64_t rows, int64_t columns, MatrixView<float> a, float* c, int64_t ldc,
                     bool accumulate) const {
-    if (rows > kernels.most_rows || a.col_stride != 1 || !in_fours(w.group)) return false;
+    if (rows > kernels.most_rows || a.col_stride != 1 || !in_fours(w.group) || !has_exact_values(w))
+      return false;
     kernels.rows(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
                  accumulate);
     return true;

@@ -33,6 +33,9 @@ constexpr int kPanel = 32, kTileRows = 12;  // 24 of 32 registers hold the tile
 #else
 constexpr int kPanel = 16, kTileRows = 6;  // 12 of 16
 #endif
+#if TEMPER_HAS_FMA
+constexpr int kPanelVectors = kPanel / kLanes;
+#endif
 
 #if TEMPER_HAS_FMA
 inline hn::Vec<D> load_right(D d, const float* from) { return hn::LoadU(d, from); }

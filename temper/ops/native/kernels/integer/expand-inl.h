@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "temper/ops/native/kernels/code_values-inl.h"
+#include "temper/ops/native/kernels/panel_numbers-inl.h"
 #include "temper/ops/native/kernels/quantized.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,8 +33,11 @@ struct ExpandedPanel {
     if (numbers.exact && !numbers.parts) return numbers.exact + panel * groups * kPanel;
     memory.resize(static_cast<size_t>(groups * kPanel));
 #if TEMPER_HAS_FMA
-    PanelNumbers of(w, numbers, panel);
-    for (int64_t g = 0; g < groups; ++g) std::copy_n(of.of(g), kPanel, memory.begin() + g * kPanel);
+    PanelNumbers<1> of(w, numbers, panel);
+    for (int64_t g = 0; g < groups; ++g) {
+      of.read(g);
+      std::copy_n(of.of(0), kPanel, memory.begin() + g * kPanel);
+    }
 #else
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < kPanel; ++r)
@@ -66,12 +70,11 @@ struct ExpandedPanel {
   using Bytes = hn::FixedTag<uint8_t, kHalfPanel>;
 
   struct ByteBits {
-    static HWY_INLINE hn::Vec<Bytes> zero() { return hn::Zero(Bytes()); }
     template <int kFrom, int kTo, uint8_t kMask>
-    static HWY_INLINE hn::Vec<Bytes> of(const uint8_t* from) {
+    static HWY_INLINE hn::Vec<Bytes> add(hn::Vec<Bytes> code, const uint8_t* from) {
       const Bytes bytes;
       const auto x = hn::ShiftRight<kFrom>(hn::LoadU(bytes, from));
-      return hn::ShiftLeft<kTo>(hn::And(x, hn::Set(bytes, kMask)));
+      return hn::Or(code, hn::ShiftLeft<kTo>(hn::And(x, hn::Set(bytes, kMask))));
     }
   };
 
@@ -79,8 +82,8 @@ struct ExpandedPanel {
   template <int kBits, int kIndex>
   static HWY_INLINE void expand_index(const uint8_t* unit, hn::Vec<Bytes> first, uint8_t* to) {
     const Bytes bytes;
-    const auto low = code_of_planes<kBits, kIndex, 0>(unit, ByteBits()),
-               high = code_of_planes<kBits, kIndex, 1>(unit, ByteBits());
+    const auto low = code_of_planes<kBits, kIndex, 0>(unit, ByteBits(), hn::Zero(bytes)),
+               high = code_of_planes<kBits, kIndex, 1>(unit, ByteBits(), hn::Zero(bytes));
     hn::StoreU(hn::Add(low, first), bytes, to + kIndex * kPanel);
     hn::StoreU(hn::Add(high, first), bytes, to + kIndex * kPanel + kHalfPanel);
   }
