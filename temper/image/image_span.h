@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "temper/image/processor.h"
 #include "temper/image/source.h"
 
 namespace temper {
@@ -17,6 +18,7 @@ struct ImageSpan {
   int64_t count = 0;  // tokens, at least one
   int64_t first = 0;  // the image's feature at `begin`
   std::shared_ptr<const Image> image;
+  std::shared_ptr<const ImageProcessor> processor;  // of the model whose tokens these are
 
   bool operator==(const ImageSpan& other) const {
     return begin == other.begin && count == other.count && first == other.first &&

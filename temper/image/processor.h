@@ -72,6 +72,12 @@ struct ImageTokens {
   std::string begin, end;   // around an image, written by expand(); may be empty
 };
 
+// How the language model reads an image's tokens (ExternalRows, ops/forest.h): as the cells of a
+// grid, with rotary positions of their own, and both ways within the image.
+struct ImageReading {
+  bool grid = false, open = false;
+};
+
 class ImageProcessor {
  public:
   // Reads preprocessor_config.json (or the part of processor_config.json), processor_config.json,
@@ -84,6 +90,7 @@ class ImageProcessor {
 
   const ImagePatches& patches() const { return patches_; }
   const ImageTokens& tokens() const { return tokens_; }
+  const ImageReading& reading() const { return reading_; }
 
   // Throws DataError where transformers refuses the shape (an aspect ratio above 200, ..).
   virtual ImageLayout layout(const ImageSize& picture) const = 0;
@@ -95,6 +102,7 @@ class ImageProcessor {
  protected:
   ImagePatches patches_;
   ImageTokens tokens_;
+  ImageReading reading_;
 };
 
 // The text with the k-th placeholder replaced by expand() of the k-th layout. Throws DataError

@@ -224,6 +224,12 @@ int64_t ImageSettings::of_vision(std::string_view key, int64_t usual) const {
                : usual;
 }
 
+std::string ImageSettings::text_of_language(std::string_view key) const {
+  const Json* text = member(files_->config, "text_config");
+  const Json* value = text ? member(*text, key) : nullptr;
+  return value && value->is_string() ? value->get<std::string>() : std::string();
+}
+
 void ImageSettings::agree(std::string_view what, int64_t processors, int64_t models) const {
   check<ConfigError>(processors == models, file_, ": ", what, " is ", processors, ", and ",
                      directory_, "/config.json says ", models, "; expected the same");

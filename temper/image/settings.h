@@ -46,6 +46,8 @@ class ImageSettings {
   int64_t of_processor(std::string_view key, int64_t usual) const;
   int64_t of_model(std::string_view key, int64_t usual) const;
   int64_t of_vision(std::string_view key, int64_t usual) const;
+  // A text of config.json's text_config; empty where it is missing.
+  std::string text_of_language(std::string_view key) const;
   bool processor_flag(std::string_view key, bool usual) const;
   // Throws ConfigError unless two numbers agree: the tower's and the processor's.
   void agree(std::string_view what, int64_t processors, int64_t models) const;

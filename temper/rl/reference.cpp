@@ -14,7 +14,7 @@
 namespace temper::rl {
 
 // Begins the names of its tensors in a checkpoint.
-static constexpr const char* kPrefix = "reference.";
+static constexpr const char* kReferencePrefix = "reference.";
 
 train::FrozenSource reference_source(const RlConfig& config, const train::Policy& policy) {
   using Format = ops::WeightFormat;
@@ -63,7 +63,7 @@ void MovingReference::add_to(TensorMap& tensors) const {
   if (!reference_) return;
   const at::NoGradGuard no_grad;
   reference_->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    tensors[kPrefix + name] = models::to_view(p.whole_value().clone());
+    tensors[kReferencePrefix + name] = models::to_view(p.whole_value().clone());
   });
 }
 
@@ -71,7 +71,7 @@ void MovingReference::restore(const TensorMap& tensors, const std::string& where
   if (!reference_) return;
   const at::NoGradGuard no_grad;
   reference_->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    const auto found = tensors.find(kPrefix + name);
+    const auto found = tensors.find(kReferencePrefix + name);
     check<DataError>(found != tensors.end() && found->second.shape == p.whole_shape(), where,
                      ": no reference model of this shape (`", name,
                      "`): the run so far had rl.reference_update_every: 0; resume: never or "

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "temper/data/loader.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
 
@@ -31,9 +32,12 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
   for (const PackUnit::Segment& segment : unit.segments) {
     const size_t parent = static_cast<size_t>(segment.parent);
     const int64_t first = forest->num_tokens();
+    const std::vector<ExternalRows> of_images = models::external_rows(segment.images);
+    const std::span<const ExternalRows> rows =
+        segment.images.empty() ? segment.rows : std::span<const ExternalRows>(of_images);
     placed.push_back(segment.parent < 0
-                         ? forest->add_root(segment.tokens, 0, segment.rows)
-                         : forest->add_child(placed.at(parent), segment.tokens, segment.rows));
+                         ? forest->add_root(segment.tokens, 0, rows)
+                         : forest->add_child(placed.at(parent), segment.tokens, rows));
     last_token.push_back(forest->num_tokens() - 1);
     const int64_t begin = num_targets();
     for (size_t i = 0; i < segment.tokens.size(); ++i) {

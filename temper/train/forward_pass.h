@@ -13,6 +13,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/group.h"
+#include "temper/image/image_span.h"
 #include "temper/models/model.h"
 #include "temper/nn/router.h"
 #include "temper/nn/weights/read_rows.h"
@@ -32,6 +33,7 @@ struct PackUnit {
     int64_t tag = 0;                          // the caller's own name for the segment
     bool scored = false;                      // a scalar head reads its last token
     std::span<const ExternalRows> rows = {};  // in place of tokens' embeddings
+    std::span<const ImageSpan> images = {};   // whose external rows come instead, where there are
   };
   std::vector<Segment> segments;  // in depth-first order
   int64_t num_tokens() const;

@@ -36,6 +36,7 @@ class Gemma3Processor : public ImageProcessor {
     check<ConfigError>(side_ * side_ == tokens && size_.width / patches_.size % side_ == 0,
                        settings.file(), ": an image has ", tokens, " tokens; expected a square ",
                        "number whose root divides ", size_.width / patches_.size, " patches");
+    reading_.open = true;
     tokens_.image = settings.token("image_token");
     tokens_.placeholder = tokens_.begin = settings.token("boi_token");
     tokens_.end = settings.token("eoi_token");

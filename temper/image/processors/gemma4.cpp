@@ -32,6 +32,7 @@ class Gemma4Processor : public ImageProcessor {
     bound(settings, bounds);
     settings.agree("patch_size", patches_.size, settings.of_vision("patch_size", patches_.size));
     settings.agree("pooling_kernel_size", pool_, settings.of_vision("pooling_kernel_size", pool_));
+    reading_.open = settings.text_of_language("use_bidirectional_attention") == "vision";
     tokens_.image = tokens_.placeholder = settings.token("image_token");
     tokens_.begin = settings.token("boi_token");
     tokens_.end = settings.token("eoi_token");

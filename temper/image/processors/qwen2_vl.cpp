@@ -33,6 +33,7 @@ class Qwen2VlProcessor : public ImageProcessor {
                    settings.of_vision("spatial_merge_size", patches_.merge));
     settings.agree("temporal_patch_size", patches_.time,
                    settings.of_vision("temporal_patch_size", patches_.time));
+    reading_.grid = true;
     tokens_.image = tokens_.placeholder = settings.token("image_token", "<|image_pad|>");
   }
 

@@ -1,5 +1,5 @@
 // From images to the rows that a language model reads in place of their placeholders' tokens.
-// Model::forward asks its encoder (Model::vision) for the features of rows that ImageRows
+// Model::forward asks its encoder (Model::vision) for the features of rows that external_rows()
 // (image_rows.h) made; rows with features from the start are those of rows():
 //
 //   models::Encoder encoder(models::load_tower(directory, storage));

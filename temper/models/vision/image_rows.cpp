@@ -4,26 +4,33 @@
 #include "temper/vision/pixels.h"
 
 namespace temper::models {
+namespace {
 
-std::vector<ExternalRows> ImageRows::of(const ImageSpans& spans) const {
+ImagePixels pixels_of(const ImageProcessor& processor, const Image& image) {
+  const ProcessedImage processed = process_image(processor, image.decode());
+  const ImageTile& first = processed.layout.tiles.at(0);
+  return {processed.pixels, first.rows, first.columns};
+}
+
+}  // namespace
+
+std::vector<ExternalRows> external_rows(std::span<const ImageSpan> spans) {
   std::vector<ExternalRows> rows;
   for (const ImageSpan& span : spans) {
+    const ImageReading& reading = span.processor->reading();
     ExternalRows& r = rows.emplace_back();
     r.begin = span.begin;
     r.count = span.count;
     r.first = span.first;
     r.digest = span.image->digest();
-    r.open = family_.open;
-    if (family_.grid) {
-      const ImageTile tile = processor_->layout(span.image->size()).tiles.at(0);
+    r.open = reading.open;
+    if (reading.grid) {
+      const ImageTile tile = span.processor->layout(span.image->size()).tiles.at(0);
       r.grid_rows = tile.token_rows;
       r.grid_columns = tile.token_columns;
     }
-    r.source = std::make_shared<PixelSource>([processor = processor_, image = span.image] {
-      const ProcessedImage processed = process_image(*processor, image->decode());
-      const ImageTile& first = processed.layout.tiles.at(0);
-      return ImagePixels{processed.pixels, first.rows, first.columns};
-    });
+    r.source =
+        std::make_shared<PixelSource>([span] { return pixels_of(*span.processor, *span.image); });
   }
   return rows;
 }

@@ -260,18 +260,15 @@ const RegisteredVisionFamily kQwen3Vl({.model_type = "qwen3_vl",
                                        .help = "Qwen3-VL: a ViT whose deep features are added "
                                                "after the language model's first blocks",
                                        .prefixes = {"visual."},
-                                       .make = &make_qwen3_vl,
-                                       .grid = true});
+                                       .make = &make_qwen3_vl});
 const RegisteredVisionFamily kQwen35Vl({.model_type = "qwen3_5",
                                         .help = "Qwen 3.5: Qwen3-VL's tower without deep features",
                                         .prefixes = {"visual."},
-                                        .make = &make_qwen3_vl,
-                                        .grid = true});
+                                        .make = &make_qwen3_vl});
 const RegisteredVisionFamily kQwen35MoeVl({.model_type = "qwen3_5_moe",
                                            .help = "Qwen 3.5's mixtures of experts: the same",
                                            .prefixes = {"visual."},
-                                           .make = &make_qwen3_vl,
-                                           .grid = true});
+                                           .make = &make_qwen3_vl});
 
 }  // namespace
 }  // namespace temper::models

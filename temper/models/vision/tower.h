@@ -58,9 +58,6 @@ struct VisionFamily {
   // The tower's tensors are those that begin so, behind an optional `model.`.
   std::vector<std::string> prefixes;
   std::unique_ptr<Tower> (*make)(const VisionConfig& config);
-  // Its images' features are cells of a grid; and tokens of one image see each other both ways
-  // (ExternalRows). What a tower gives says the same.
-  bool grid = false, open = false;
 };
 // By model_type.
 const Registry<VisionFamily>& vision_families();
