@@ -135,13 +135,19 @@ constexpr Method kMethods[] = {
     {"random numbers: Philox", "Salmon et al., SC 2011", "base/random.cpp"},
 };
 
+// In the page, whose head says where the numbers are.
+std::string page_cell(std::string paper) {
+  for (size_t at; (at = paper.find("arXiv ")) != paper.npos;) paper.erase(at, 6);
+  return cell_of(paper);
+}
+
 // The entries that follow a paper.
 template <class Value>
 void add(ListTable& table, const std::string& key, const Registry<Value>& entries) {
   for (const auto& entry : entries.list())
     if (!entry.paper.empty())
       table.rows.push_back(
-          {entry.name, entry.paper, {code_of(key + ": " + entry.name), cell_of(entry.paper)}});
+          {entry.name, entry.paper, {code_of(key + ": " + entry.name), page_cell(entry.paper)}});
 }
 
 }  // namespace
@@ -156,7 +162,7 @@ std::vector<ListTable> paper_tables() {
   ListTable others{"Other methods", {"what", "paper", "key, or file in `temper/`"}, {}};
   for (const Method& method : kMethods)
     others.rows.push_back(
-        {method.what, method.paper, {method.what, cell_of(method.paper), cell_of(method.where)}});
+        {method.what, method.paper, {method.what, page_cell(method.paper), cell_of(method.where)}});
   return {named, others};
 }
 

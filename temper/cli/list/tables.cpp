@@ -168,7 +168,7 @@ std::vector<ListTable> metric_tables() {
 
 std::vector<ListTable> synonym_tables() {
   ListTable table{{}, {"here", "elsewhere"}, {}};
-  constexpr size_t kMostNames = 3;                            // of a key, in a page
+  constexpr size_t kMostNames = 2;                            // of a key, in a page
   std::map<std::string, std::vector<std::string>> elsewhere;  // by the key here
   for (const KeySynonym& synonym : key_synonyms()) {
     std::string line(synonym.key);
