@@ -85,6 +85,8 @@ void EnvironmentSection::fields(Fields& f) {
         "additional time for the first answer of each worker of the command, and for an agent's "
         "first request",
         above(0));
+  f.add("episode_seconds", episode_seconds,
+        "timeout of a whole episode, sampling included; null: none", above(0));
   f.add("workers", workers,
         "number of processes of the command, each serving several episodes; number of tools or "
         "agents "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct EnvironmentSection {
   CallFormat tool_call_format = CallFormat::kAuto;
   int64_t max_turns = 8;
   double timeout_seconds = 30, start_timeout_seconds = 10;
+  std::optional<double> episode_seconds;
   int64_t workers = 4;
   process::Limits limits;  // resource limits of a process
   OnFailure on_failure = OnFailure::kZero;

@@ -31,6 +31,18 @@ int64_t EpisodeGroup::sampled_tokens(const Episode& episode) const {
   return count;
 }
 
+std::vector<std::vector<int32_t>> EpisodeGroup::turns(const Episode& episode) const {
+  std::vector<std::vector<int32_t>> turns;
+  bool speaks = false;
+  for (const int32_t s : episode.path) {
+    const bool sampled = segments[static_cast<size_t>(s)].sampled;
+    if (sampled && !speaks) turns.emplace_back();
+    if (sampled) turns.back().push_back(s);
+    speaks = sampled;
+  }
+  return turns;
+}
+
 void EpisodeGroup::set_advantage(const Episode& episode, double advantage) {
   for (const int32_t s : episode.path) {
     Segment& segment = segments[static_cast<size_t>(s)];

@@ -48,6 +48,10 @@ struct Episode {
   std::vector<int32_t> closing_tokens = {};
   bool stopped = true;  // by an end token, a stop text or its environment; else by its length
   int64_t turns = 0;    // of the policy in an environment; 0: no environment
+  // The environment's reward of each turn, a part of `reward`; empty: not known, as if all of it
+  // came with the last turn.
+  std::vector<double> turn_rewards = {};
+  bool token_credit = false;  // its tokens have advantages of their own (rl.turn_credit)
 
   double shaped() const { return reward + penalty; }
 };
@@ -67,6 +71,8 @@ struct EpisodeGroup {
   std::vector<int32_t> completion(const Episode& episode) const;
   // How many of the episode's tokens the policy sampled.
   int64_t sampled_tokens(const Episode& episode) const;
+  // The sampled segments of each turn, in order: what the policy said between two observations.
+  std::vector<std::vector<int32_t>> turns(const Episode& episode) const;
   // Gives every sampled token of the episode this advantage.
   void set_advantage(const Episode& episode, double advantage);
   std::vector<double> shaped_rewards() const;

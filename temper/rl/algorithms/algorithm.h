@@ -59,6 +59,8 @@ class Algorithm {
   virtual int64_t max_refills() const { return 0; }
   // Whether the group has a learning signal, judged by its unshaped rewards.
   virtual bool keep(const EpisodeGroup& group) const { return has_reward_variance(group); }
+  // Whether assign() reads Episode::turn_rewards, which rollout files then have.
+  virtual bool reads_turn_rewards() const { return false; }
   // Sets penalties, once all rewards of the group are known.
   virtual void shape(EpisodeGroup& /*group*/) const {}
   // Sets the advantages of all sampled tokens of a group that was shaped. A group without

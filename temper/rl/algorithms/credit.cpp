@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kCancelled = 1e-4;  // share of the summands' sizes up to which a sum is 0
 
+constexpr double kRounded = 1e-12;  // the same, of sums that were rounded
+
 bool are_equal(std::span<const double> rewards) {
   return std::all_of(rewards.begin(), rewards.end(), [&](double r) { return r == rewards[0]; });
 }
@@ -66,6 +68,43 @@ std::vector<double> leave_one_out(std::span<const double> rewards) {
   for (size_t i = 0; i < rewards.size(); ++i)
     advantages[i] = rewards[i] - (sum - rewards[i]) / others;
   return advantages;
+}
+
+std::vector<double> rewards_to_go(const Episode& episode, size_t turns, double gamma,
+                                  bool penalized) {
+  std::vector<double> out(turns, 0);
+  double rest = episode.reward, size = std::abs(rest);
+  for (size_t t = 0; t < episode.turn_rewards.size(); ++t) {
+    const double reward = episode.turn_rewards[t];
+    rest -= reward;
+    size += std::abs(reward);
+    out[std::min(t, turns - 1)] += reward;
+  }
+  if (std::abs(rest) > kRounded * size) out.back() += rest;
+  if (penalized) out.back() += episode.penalty;
+  for (size_t t = turns - 1; t-- > 0;) out[t] += gamma * out[t + 1];
+  return out;
+}
+
+std::vector<std::vector<double>> by_turn(const EpisodeGroup& group, double gamma,
+                                         const Credit& credit, bool penalized) {
+  std::vector<std::vector<double>> found;
+  size_t most = 0;
+  for (const Episode& episode : group.episodes) {
+    found.push_back(rewards_to_go(episode, group.turns(episode).size(), gamma, penalized));
+    most = std::max(most, found.back().size());
+  }
+  for (size_t t = 0; t < most; ++t) {
+    std::vector<double> rewards;
+    for (const std::vector<double>& of : found)
+      if (t < of.size()) rewards.push_back(of[t]);
+    const std::vector<double> advantages =
+        rewards.size() > 1 ? credit(rewards) : std::vector<double>(1, 0);
+    size_t next = 0;
+    for (std::vector<double>& of : found)
+      if (t < of.size()) of[t] = advantages[next++];
+  }
+  return found;
 }
 
 std::vector<double> decoupled(const EpisodeGroup& group,

@@ -20,8 +20,19 @@ std::vector<double> group_relative(std::span<const double> rewards, bool scale);
 // r_i - 1/(k-1) Σ_{j≠i} r_j. Zeros where all are equal.
 std::vector<double> leave_one_out(std::span<const double> rewards);
 
+// What each turn of an episode leads to: the sum of the rewards from it on, each discounted by
+// gamma a turn. What Episode::reward has beyond the turns' rewards comes with the last of `turns`
+// turns, as do those of further turns. `penalized`: with Episode::penalty.
+std::vector<double> rewards_to_go(const Episode& episode, size_t turns, double gamma,
+                                  bool penalized);
+
 // The advantages of one reward in a group.
 using Credit = std::function<std::vector<double>(std::span<const double> rewards)>;
+
+// The advantages of each episode's turns [episodes][turns]: rewards_to_go, compared by `credit`
+// among the episodes that have a turn of this number; 0 where that is one alone.
+std::vector<std::vector<double>> by_turn(const EpisodeGroup& group, double gamma,
+                                         const Credit& credit, bool penalized);
 
 // Reward-decoupled advantages (GDPO, Liu et al., arXiv 2601.05242, equations 4 and 5) of a group's
 // episodes, before their normalization over the batch: Σ_k w_k credit(r_k), in the order of the

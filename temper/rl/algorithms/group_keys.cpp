@@ -13,6 +13,8 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
 template <>
+inline constexpr std::array enum_names<rl::TurnCredit> = {"episode", "turn"};
+template <>
 inline constexpr std::array enum_names<rl::RewardAggregation> = {"sum_then_normalize",
                                                                  "normalize_then_sum"};
 
@@ -35,6 +37,12 @@ void GroupKeys::fields(Fields& f) {
         "sum_then_normalize: the weighted sum of the rewards is compared within the group; "
         "normalize_then_sum: each reward by itself, and the weighted sum of the results is "
         "normalized over the rollout batch (GDPO)");
+  f.add("turn_credit", turn_credit,
+        "in an environment: all tokens of an episode have one advantage (episode), or those of a "
+        "turn that of the rewards from it on, compared with the same turn of the group's other "
+        "episodes (turn); `rewards` come with the last turn");
+  f.add("turn_gamma", turn_gamma, "under turn_credit: turn, the discount factor per turn",
+        between(0, 1));
   f.add("dynamic_sampling", dynamic_sampling,
         "replace groups whose rewards are all equal by groups of further prompts (DAPO)");
   f.add("max_refills", max_refills,
@@ -56,6 +64,15 @@ void GroupAlgorithm::prepare(const RolloutLimits& limits) {
   check<ConfigError>(*keys.overlong_buffer <= limits.max_new_tokens, "rl.overlong_buffer: found ",
                      *keys.overlong_buffer, ", expected at most rollout.max_new_tokens, ",
                      limits.max_new_tokens);
+  check<ConfigError>(!decouples() || keys.turn_credit == TurnCredit::kEpisode,
+                     "rl.turn_credit: found turn with rl.reward_aggregation: normalize_then_sum, "
+                     "expected episode: turns are compared by the sum of their rewards");
+}
+
+std::vector<std::vector<double>> GroupAlgorithm::turns(const EpisodeGroup& group,
+                                                       bool penalized) const {
+  return by_turn(
+      group, keys.turn_gamma, [&](std::span<const double> one) { return credit(one); }, penalized);
 }
 
 // Lengths count what rollout.max_new_tokens limits, the environment's tokens included.
@@ -74,12 +91,32 @@ std::vector<double> GroupAlgorithm::advantages(const EpisodeGroup& group, bool p
 
 // Rewards that differ may cancel in their sum; and equal sums may be of rewards that differ.
 bool GroupAlgorithm::keep(const EpisodeGroup& group) const {
+  if (keys.turn_credit == TurnCredit::kTurn) {
+    const std::vector<std::vector<double>> found = turns(group, false);
+    return std::any_of(found.begin(), found.end(), [](const std::vector<double>& of) {
+      return std::any_of(of.begin(), of.end(), [](double a) { return a != 0; });
+    });
+  }
   if (!decouples()) return Algorithm::keep(group);
   const std::vector<double> sums = advantages(group, false);
   return std::any_of(sums.begin(), sums.end(), [](double a) { return a != 0; });
 }
 
 void GroupAlgorithm::assign(EpisodeGroup& group) {
+  if (keys.turn_credit == TurnCredit::kTurn) {
+    const std::vector<std::vector<double>> found = turns(group, true);
+    for (size_t i = 0; i < found.size(); ++i) {
+      Episode& episode = group.episodes[i];
+      episode.token_credit = true;
+      const std::vector<std::vector<int32_t>> said = group.turns(episode);
+      for (size_t t = 0; t < said.size(); ++t)
+        for (const int32_t s : said[t]) {
+          Segment& segment = group.segments[static_cast<size_t>(s)];
+          segment.advantage.assign(segment.tokens.size(), static_cast<float>(found[i][t]));
+        }
+    }
+    return;
+  }
   const std::vector<double> found =
       decouples() ? advantages(group, true) : credit(group.shaped_rewards());
   for (size_t i = 0; i < found.size(); ++i) group.set_advantage(group.episodes[i], found[i]);

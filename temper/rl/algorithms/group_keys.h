@@ -17,6 +17,8 @@ struct GroupKeys : PolicyKeys {
   Importance importance = Importance::kToken;  // kSequence: GSPO
   bool scale_rewards = true;
   RewardAggregation reward_aggregation = RewardAggregation::kSumThenNormalize;  // else: GDPO
+  TurnCredit turn_credit = TurnCredit::kEpisode;
+  double turn_gamma = 1;
   // DAPO's dynamic sampling and overlong shaping (dapo.cpp).
   bool dynamic_sampling = false;
   int64_t max_refills = 10;
@@ -35,6 +37,7 @@ class GroupAlgorithm : public Algorithm {
   Needs needs() const override { return {.reference = keys.beta > 0, .min_group_size = 2}; }
   int64_t max_refills() const override { return keys.dynamic_sampling ? keys.max_refills : 0; }
   bool keep(const EpisodeGroup& group) const override;
+  bool reads_turn_rewards() const override { return keys.turn_credit == TurnCredit::kTurn; }
   void shape(EpisodeGroup& group) const override;
   // Of rewards that are normalized one by one, the sums before the batch's normalization.
   void assign(EpisodeGroup& group) override;
@@ -56,6 +59,7 @@ class GroupAlgorithm : public Algorithm {
 
  private:
   bool decouples() const { return keys.reward_aggregation == RewardAggregation::kNormalizeThenSum; }
+  std::vector<std::vector<double>> turns(const EpisodeGroup& group, bool penalized) const;
   // The advantages of a group's episodes by its rewards alone, or with their penalties.
   std::vector<double> advantages(const EpisodeGroup& group, bool penalized) const;
 };

@@ -16,6 +16,7 @@
 namespace temper::rl {
 
 enum class Importance { kToken, kSequence };
+enum class TurnCredit { kEpisode, kTurn };
 enum class RewardAggregation { kSumThenNormalize, kNormalizeThenSum };
 enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMeanTokenSumNorm };
 

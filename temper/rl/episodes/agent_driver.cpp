@@ -134,6 +134,7 @@ struct AgentDriver::Agent {
   int64_t sample = 0;
   std::shared_ptr<serve::Session> session;
   std::unique_ptr<env::AgentRun> run;
+  double began = steady_seconds();
 };
 
 // The episodes of one call of run().
@@ -238,6 +239,13 @@ bool AgentDriver::advance(Batch& batch, Agent& agent) {
   const serve::Session::Record state = agent.session->state();
   if (ended) {
     finish(batch, agent, state.reward ? std::nullopt : agent.run->find_failure());
+    return true;
+  }
+  if (section_.episode_seconds && steady_seconds() - agent.began > *section_.episode_seconds) {
+    finish(batch, agent,
+           agent.run->failure(env::Failure::Kind::kTimedOut,
+                              temper::str("took longer than environment.episode_seconds, ",
+                                          *section_.episode_seconds)));
     return true;
   }
   const double idle = std::chrono::duration<double>(steady_clock::now() - state.changed).count();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
@@ -19,6 +20,9 @@ struct EpisodeDriver::Live {
   std::optional<LiveEpisode> state;
   int64_t turns = 0;
   double reward = 0;
+  std::vector<double> turn_rewards;  // of the turns that were answered
+  double before = 0;                 // the reward before the first turn, which counts as its own
+  double began = steady_seconds();
   bool stopped = true;
   bool alone = false;  // its environment has failed before the first turn
   bool dropped = false;
@@ -84,6 +88,7 @@ void EpisodeDriver::run(generate::CompletionSource& source, const std::vector<As
     // The pool numbers the episodes of an earlier batch that was stopped, too.
     for (env::Reply& reply : pool_.take(std::chrono::milliseconds(busy ? 0 : 100)))
       if (batch.open.contains(reply.episode)) answered(batch, std::move(reply));
+    if (section_.episode_seconds) end_overdue(batch);
     if (!stop || !stop()) continue;
     for (const auto& [request, number] : batch.sampling) source.cancel(request);
     for (const auto& [number, live] : batch.open) pool_.close(number);
@@ -96,6 +101,7 @@ void EpisodeDriver::run(generate::CompletionSource& source, const std::vector<As
 
 void EpisodeDriver::answered(Batch& batch, env::Reply reply) {
   Live& live = batch.open.at(reply.episode);
+  if (live.alone) return;  // it comes too late
   counts_.malformed += reply.unasked_lines;
   counts_.unread_calls += reply.unread_calls;
   for (const env::Failure& failure : reply.tool_failures) count(failure);
@@ -121,11 +127,13 @@ void EpisodeDriver::answered(Batch& batch, env::Reply reply) {
 void EpisodeDriver::begin(Batch& batch, Live& live, const env::Observation& first) {
   live.state.emplace(format_, *batch.asks[live.ask].row, first);
   live.reward += first.reward;
+  live.before = first.reward;
   submit(batch, live);
 }
 
 void EpisodeDriver::go_on(Batch& batch, Live& live, const env::Observation& next) {
   live.reward += next.reward;
+  live.turn_rewards.push_back(next.reward + std::exchange(live.before, 0));
   live.rewarded |= next.rewarded;
   if (next.done || live.turns >= section_.max_turns || !live.stopped) return finish(batch, live);
   // Without room for a token of the next turn the episode ends here.
@@ -161,11 +169,40 @@ void EpisodeDriver::sampled(Batch& batch, generate::Completion turn) {
   pool_.step(live.number, std::move(said));
 }
 
+// A first turn that is being sampled is completed, as there is no episode without one.
+void EpisodeDriver::end_overdue(Batch& batch) {
+  const double now = steady_seconds(), most = *section_.episode_seconds;
+  std::vector<int64_t> overdue;
+  for (const auto& [number, live] : batch.open)
+    if (!live.failed && now - live.began > most) overdue.push_back(number);
+  for (const int64_t number : overdue) {
+    Live& live = batch.open.at(number);
+    const auto asked = std::find_if(batch.sampling.begin(), batch.sampling.end(),
+                                    [&](const auto& request) { return request.second == number; });
+    const bool speaks = asked != batch.sampling.end();
+    if (speaks && (live.turns > 0 || drops_failures())) {
+      batch.source.cancel(asked->first);
+      batch.sampling.erase(asked);
+    }
+    const env::Failure late{env::Failure::Kind::kTimedOut,
+                            str("an episode of ", live.turns,
+                                " turns took longer than environment.episode_seconds, ", most)};
+    if (!speaks || live.turns > 0 || drops_failures()) {
+      fail(batch, live, late);
+      continue;
+    }
+    count(late);
+    live.failed = live.alone = true;
+    live.reward = live.before = 0;
+  }
+}
+
 // The environment's reward is 0. An episode without a turn is its prompt's answer alone.
 void EpisodeDriver::fail(Batch& batch, Live& live, const env::Failure& failure) {
   count(failure);
   live.failed = true;
   live.reward = 0;
+  live.turn_rewards.clear();
   live.dropped = drops_failures();
   if (live.turns > 0 || live.dropped) return finish(batch, live);
   live.alone = true;
@@ -189,6 +226,8 @@ void EpisodeDriver::finish(Batch& batch, Live& live) {
   out.episode.rewards = {{kEnvironmentReward, live.reward}};
   out.episode.stopped = live.stopped;
   out.episode.turns = live.turns;
+  out.episode.turn_rewards = std::move(live.turn_rewards);
+  out.episode.turn_rewards.resize(static_cast<size_t>(live.turns), 0);
   if (live.state) {
     out.prompt = live.state->prompt();
     out.completion = live.state->completion();

@@ -41,6 +41,7 @@ class EpisodeDriver : public EpisodeSampler {
   void go_on(Batch& batch, Live& live, const env::Observation& next);
   void submit(Batch& batch, Live& live);
   void sampled(Batch& batch, generate::Completion turn);
+  void end_overdue(Batch& batch);
   void fail(Batch& batch, Live& live, const env::Failure& failure);
   void finish(Batch& batch, Live& live);
 

@@ -128,7 +128,9 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   Json rewards = Json::object();
   for (const auto& [name, value] : e.rewards) rewards[name] = value;
   row["rewards"] = std::move(rewards);
-  row["advantage"] = advantage_of(group, e);
+  if (!e.turn_rewards.empty()) row["turn_rewards"] = e.turn_rewards;
+  row["advantage"] =
+      e.token_credit ? by_token(group, e, &Segment::advantage) : advantage_of(group, e);
   row["policy_version"] = versions.size() == 1 ? versions[0] : versions;
   if (versions.size() > 1) row["version_tokens"] = std::move(version_tokens);
   row["text"] = e.text;
@@ -289,6 +291,12 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
         data::token_ids(row["closing_tokens"], "closing_tokens", vocabulary, where);
   if (row.contains("turns") && row["turns"].is_number_integer())
     episode.turns = row["turns"].get<int64_t>();
+  if (row.contains("turn_rewards") && !row["turn_rewards"].is_null()) {
+    check<DataError>(row["turn_rewards"].is_array(), where,
+                     ": `turn_rewards` must be a list of numbers");
+    for (const Json& one : row["turn_rewards"])
+      episode.turn_rewards.push_back(finite_number(one, "turn_rewards", where));
+  }
   CompletionTokens completion;
   completion.sampled = mask_of(row, tokens.size(), where);
   completion.kept = kept_of(row, tokens, vocabulary, where);
@@ -310,6 +318,12 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
   } catch (const DataError& e) {
     throw DataError(where + ": " + e.what());
   }
+  const EpisodeGroup& group = groups.back();
+  const size_t rewarded = group.episodes.back().turn_rewards.size(),
+               turns = group.turns(group.episodes.back()).size();
+  // Turns without an observation between them stand together.
+  check<DataError>(rewarded == 0 || rewarded >= turns, where, ": `turn_rewards` has ", rewarded,
+                   " numbers, `completion_mask` ", turns, " turns");
 }
 
 void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines, int64_t vocabulary,
