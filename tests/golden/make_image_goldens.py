@@ -66,7 +66,8 @@ def png(samples, depth, color, extra=b"", interlaced=False):
         part = samples[y::down, x::right]
         rows += b"".join(b"\0" + packed(row, depth) for row in part) if part.size else b""
     head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, int(interlaced))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    pixels = chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + extra + pixels
 
 
 def image_files():
@@ -159,7 +160,8 @@ MODELS = {
             size=dict(height=896, width=896)),
         processor_config=dict(image_seq_length=256, processor_class="Gemma3Processor"),
         config=dict(mm_tokens_per_image=256, vision_config=dict(patch_size=14, image_size=896)),
-        tokenizer_config=dict(boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")),
+        tokenizer_config=dict(
+            boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")),
     "gemma4": dict(
         processor_config=dict(
             image_processor=dict(
@@ -175,8 +177,9 @@ MODELS = {
         preprocessor_config=dict(
             crop_size=None, data_format="channels_first", default_to_square=True, device=None, disable_grouping=None,
             do_center_crop=None, do_convert_rgb=None, do_image_splitting=True, do_normalize=True, do_pad=True,
-            do_rescale=True, do_resize=True, downsample_factor=2, encoder_patch_size=16, image_mean=HALF, image_std=HALF,
-            image_processor_type="Lfm2VlImageProcessorFast", input_data_format=None, max_image_tokens=256,
+            do_rescale=True, do_resize=True, downsample_factor=2, encoder_patch_size=16, image_mean=HALF,
+            image_std=HALF, image_processor_type="Lfm2VlImageProcessorFast", input_data_format=None,
+            max_image_tokens=256,
             max_num_patches=1024, max_pixels_tolerance=2.0, max_tiles=10, min_image_tokens=64, min_tiles=2,
             processor_class="Lfm2VlProcessor", resample=2, rescale_factor=0.00392156862745098,
             return_row_col_info=False, return_tensors=None, size=dict(height=512, width=512), tile_size=512,
@@ -259,8 +262,8 @@ def pattern(width, height):
 
 
 PICTURES = ["sampling2.jpg", "thin.jpg", "alpha.png", "point.jpg", (640, 480), (1300, 900), (300, 1100), (1024, 1024)]
-SIZES = [(512, 512), (513, 511), (2048, 1024), (2000, 2600), (3000, 200), (30, 1900), (1000, 3), (5, 5000), (47, 2), (600, 590),
-         (700, 750), (100, 2000), (2600, 2000)]
+SIZES = [(512, 512), (513, 511), (2048, 1024), (2000, 2600), (3000, 200), (30, 1900), (1000, 3), (5, 5000), (47, 2),
+         (600, 590), (700, 750), (100, 2000), (2600, 2000)]
 
 
 def main():
