@@ -29,7 +29,8 @@ std::string rows_train(int64_t rows) {
 
 }  // namespace
 
-Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t steps) const {
+Finding RunChecks::describe(const char* key, const Rows& rows, int64_t steps) const {
+  const RowSizes& sizes = rows.sizes;
   const data::RowSurvey& c = sizes.counts;
   // Of training rows any will do; every set that is evaluated needs its own.
   check<DataError>(c.rows > c.dropped, config.where(key), data::kAllLeftOut);
@@ -38,12 +39,15 @@ Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t step
                      sizes.of.size() > 1 ? str(": set ", s + 1) : "", data::kAllLeftOut);
   std::string message = str(counted(c.rows), " rows, ", counted(c.tokens), " tokens, longest ",
                             counted(sizes.longest()));
+  const int64_t split = rows.order->split_rows();
+  if (split > 0) message += str("; ", counted(split), " longer rows are split");
   if (steps > 0) message += str("; ", counted(steps), " steps");
   return Finding::pass(message, {{"rows", c.rows},
                                  {"tokens", c.tokens},
                                  {"longest", sizes.longest()},
                                  {"cut", c.truncated},
                                  {"dropped", c.dropped},
+                                 {"split", split},
                                  {"untrained", c.untrained}});
 }
 

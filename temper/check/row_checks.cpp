@@ -118,7 +118,8 @@ Finding RunChecks::beginnings(const Rows& train) const {
       const RowSizes::Location place{s, static_cast<int64_t>(r)};
       if (size.first == bos && size.second == bos && doubled++ == 0)
         where_doubled = place_of(*train.order, place);
-      if (adds && size.first != bos && missing++ == 0)
+      const bool begins = train.order->rows_of(s).piece(place.row) == 0;
+      if (adds && begins && size.first != bos && missing++ == 0)
         where_missing = place_of(*train.order, place);
     }
   const Json values{{"rows", rows}, {"doubled", doubled}, {"missing", missing}};

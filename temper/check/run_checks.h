@@ -90,7 +90,7 @@ class RunChecks {
   void adapter();
   void arithmetic();
   void mesh();
-  Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
+  Finding describe(const char* key, const Rows& rows, int64_t steps) const;
   static Finding duplicates(const Rows& train);
   static Finding overlap(const Rows& train, const Rows& eval);
   // "data.prompts_as", "data.control_tokens" and "tools", where there is anything to say.
@@ -123,24 +123,23 @@ std::optional<RunChecks::Rows> RunChecks::rows(
     found.sizes = measure_rows<Row>(*found.order, reader, size_of);
     return found;
   };
-  const uint64_t seed = static_cast<uint64_t>(config.seed);
   std::optional<Rows> train;
   list.run("data.train", [&] {
-    train = measure(data::training_sources(config.data, seed), verb.options, verb.train);
+    train = measure(verb.training_sources(config), verb.options, verb.train);
     const int64_t steps = config.train.max_steps.value_or(
         train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
-    return describe("data.train", train->sizes, steps);
+    return describe("data.train", *train, steps);
   });
   if (train)
     list.run("data.duplicates", [&] { return duplicates(*train); });
   else
     list.skip("data.duplicates", "data.train cannot be read");
-  std::vector<data::SourceSpec> held_out = data::evaluation_sources(config.data, seed);
+  std::vector<data::SourceSpec> held_out = verb.evaluation_sources(config);
   std::optional<Rows> eval;
   if (!held_out.empty()) {
     list.run("data.eval", [&] {
       eval = measure(std::move(held_out), {}, verb.evaluation);
-      return describe("data.eval", eval->sizes, 0);
+      return describe("data.eval", *eval, 0);
     });
     if (train && eval)
       list.run("data.overlap", [&] { return overlap(*train, *eval); });

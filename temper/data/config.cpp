@@ -12,7 +12,7 @@
 namespace temper {
 
 template <>
-inline constexpr std::array enum_names<data::Overlong> = {"truncate", "drop", "error"};
+inline constexpr std::array enum_names<data::Overlong> = {"truncate", "drop", "error", "split"};
 template <>
 inline constexpr std::array enum_names<ConversationMode> = {"auto", "whole", "turns"};
 template <>
@@ -70,7 +70,9 @@ void DataSection::fields(Fields& f) {
         "paths in its objects, as in {answer: reward_model.ground_truth}");
   f.add("max_length", max_length,
         "maximum number of tokens of a row (of a prompt, in reinforcement learning)", at_least(2));
-  f.add("overlong", overlong, "what to do with rows longer than max_length");
+  f.add("overlong", overlong,
+        "what to do with rows longer than max_length; split: rows of text or input_ids become "
+        "consecutive rows of max_length tokens");
   f.add("shuffle", shuffle, "random order of rows, given by the seed; false: file order, repeated");
   f.add("packing", packing,
         "pack several rows into one forward pass; changes the speed, never a loss");

@@ -67,6 +67,11 @@ std::string about_held_out(const RowOrder& order) {
   return all;
 }
 
+int64_t RowOrder::split_rows() const {
+  return std::accumulate(sets_.begin(), sets_.end(), int64_t{0},
+                         [](int64_t sum, const auto& set) { return sum + set->split_rows(); });
+}
+
 int64_t RowOrder::draws(double epochs) const {
   // At least one, so that a run with rows has a step: it says what is wrong with them.
   return std::max<int64_t>(
@@ -151,21 +156,6 @@ std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) co
 void add_notices(LoaderState& state, const TextFormat& format, const Json& json,
                  const RowOrder::Drawn& drawn) {
   if (state.notices) state.notices->add(format, json, drawn.file->where(drawn.row), state.draws);
-}
-
-Loader<SftRow>::Read sft_reader(SftFormat format) {
-  return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
-    bool truncated = false;
-    const SftFormat own = of_source(format, *drawn.file);
-    const Json json = drawn.file->row(drawn.row);
-    std::optional<SftRow> row = read_sft_row(own, json, drawn.file->where(drawn.row), &truncated);
-    if (!row) return row;
-    add_notices(state, own, json, drawn);
-    state.truncated += truncated;
-    state.untrained += row->supervised() == 0;
-    state.with_eos += trains_end(format, *row);
-    return row;
-  };
 }
 
 std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths,

@@ -70,6 +70,7 @@ class RowOrder {
   std::optional<Drawn> draw(LoaderState& state, bool begun) const;
 
   int64_t rows() const { return total_rows_; }
+  int64_t split_rows() const;  // RowSet::split_rows of all sources
   // The steps of a run of so many epochs in which no row is left out, and the same where the survey
   // found that some are: exact where it is complete (and the draws of several sources are at most
   // 1e8); else rows are left out in the proportion of those that the survey read.
@@ -224,8 +225,10 @@ auto read_one(const Read& read, const RowSet& set, int64_t row) {
 void add_notices(LoaderState& state, const TextFormat& format, const Json& json,
                  const RowOrder::Drawn& drawn);
 
-// The reader of supervised rows for a Loader.
+// The reader of supervised rows for a Loader, and, with Overlong::kSplit, what a source's rows
+// become (SourceSpec::pieces); otherwise empty.
 Loader<SftRow>::Read sft_reader(SftFormat format);
+Pieces sft_pieces(SftFormat format);
 
 // Micro-batches of a step: rows by their lengths into passes of at most max_tokens (best fit,
 // longest first; a longer row alone), rows of a pass in their own order. Deterministic.

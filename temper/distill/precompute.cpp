@@ -51,14 +51,13 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   };
   data::SftFormat format = train::sft_format(config, roles.policy);
   format.groups = nullptr;
-  const uint64_t seed = static_cast<uint64_t>(config.seed);
-  std::vector<data::SourceSpec> sources = data::training_sources(config.data, seed);
-  const size_t trained = sources.size();
-  for (const data::SourceSpec& source : data::evaluation_sources(config.data, seed))
-    sources.push_back(source);
   const train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
+  std::vector<data::SourceSpec> sources = rows.training_sources(config);
+  const size_t trained = sources.size();
+  for (const data::SourceSpec& source : rows.evaluation_sources(config)) sources.push_back(source);
+  std::vector<std::unique_ptr<data::RowSet>> sets;  // the readers know them by their addresses
   for (size_t s = 0; s < sources.size(); ++s) {
-    const data::RowSet set(sources[s]);
+    const data::RowSet& set = *sets.emplace_back(std::make_unique<data::RowSet>(sources[s]));
     for (int64_t r = 0; r < set.size(); ++r) {
       const auto row = data::read_one(s < trained ? rows.train : rows.evaluation, set, r);
       if (!row) continue;

@@ -67,6 +67,7 @@ train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
   const data::SftFormat format = train::sft_format(config, policy);
   train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
   if (!config.samples()) return rows;
+  rows.pieces = {};  // prompts are not split
   rows.evaluation = [prompts = data::prompt_reader(train::evaluation_format(format))](
                         const Drawn& drawn, data::LoaderState& state) {
     return prompt_only(prompts(drawn, state));

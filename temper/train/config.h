@@ -228,6 +228,20 @@ template <class Row>
 struct VerbRows {
   typename data::Loader<Row>::Read train, evaluation;
   data::LoaderOptions options;
+  data::Pieces pieces = {};  // what rows of a source become; empty: each is one
+
+  std::vector<data::SourceSpec> training_sources(const RunConfig& config) const {
+    return in_pieces(data::training_sources(config.data, static_cast<uint64_t>(config.seed)));
+  }
+  std::vector<data::SourceSpec> evaluation_sources(const RunConfig& config) const {
+    return in_pieces(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed)));
+  }
+
+ private:
+  std::vector<data::SourceSpec> in_pieces(std::vector<data::SourceSpec> sources) const {
+    for (data::SourceSpec& source : sources) source.pieces = pieces;
+    return sources;
+  }
 };
 
 // Reads the rows before they are dealt, so that a wrong one ends the run before it costs time, and

@@ -129,8 +129,7 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
   policy.model = load(model);
   const std::shared_ptr<dist::Group> alone = dist::Group::from_environment();
   train::SftEvaluation evaluation(
-      config, train::sft_rows(config, train::sft_format(config, policy)).evaluation,
-      policy.tokenizer, *alone);
+      config, train::sft_rows(config, train::sft_format(config, policy)), policy.tokenizer, *alone);
   const int64_t cut = count_cut(evaluation.reader(), evaluation.set(0));
   if (cut > 0)
     std::cerr << "warning: " << cut << " rows are longer than --max-length " << flags.max_length

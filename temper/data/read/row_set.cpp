@@ -134,6 +134,7 @@ RowSet::RowSet(const SourceSpec& spec)
   check<DataError>(size_ > 0, path_, ": no rows");
   if (spec.held_out.fraction > 0) choose(spec.held_out, spec.only_held_out);
   if (spec.balance && !spec.only_held_out) balance(*spec.balance);
+  if (spec.pieces) split(spec.pieces);
 }
 
 Json RowSet::renamed_row(int64_t row) const {
@@ -221,7 +222,32 @@ void RowSet::balance(const RowBalance& how) {
   check<DataError>(size_ > 0, path_, ": balancing leaves no row");
 }
 
+void RowSet::split(const Pieces& pieces) {
+  std::vector<int64_t> before;
+  int64_t all = 0;
+  each_in_order(
+      size_, [&](int64_t i) { return pieces(*this, i); },
+      [&](int64_t, int64_t count) {
+        before.push_back(all);
+        all += count;
+        split_ += count > 1;
+      });
+  if (split_ == 0) return;
+  pieces_ = std::move(before);
+  size_ = all;
+}
+
+int64_t RowSet::whole(int64_t row) const {
+  if (pieces_.empty()) return row;
+  return std::upper_bound(pieces_.begin(), pieces_.end(), row) - pieces_.begin() - 1;
+}
+
+int64_t RowSet::piece(int64_t row) const {
+  return pieces_.empty() ? 0 : row - pieces_[static_cast<size_t>(whole(row))];
+}
+
 RowSet::Location RowSet::place(int64_t row) const {
+  row = whole(row);
   if (!chosen_.empty()) row = chosen_[static_cast<size_t>(row)];
   const auto file = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
   return {files_[static_cast<size_t>(file)].get(), row - first_[static_cast<size_t>(file)]};
@@ -244,7 +270,11 @@ Json RowSet::row(int64_t row) const {
 
 int64_t RowSet::row_bytes(int64_t row) const {
   const Location at = place(row);
-  return at.file->row_bytes(at.row);
+  const int64_t bytes = at.file->row_bytes(at.row);
+  if (pieces_.empty()) return bytes;
+  const auto whole = static_cast<size_t>(this->whole(row));
+  const int64_t end = whole + 1 < pieces_.size() ? pieces_[whole + 1] : size_;
+  return bytes / (end - pieces_[whole]) + 1;
 }
 
 std::vector<std::string> RowSet::files() const {

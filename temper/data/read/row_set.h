@@ -41,6 +41,10 @@ struct RowBalance {
   std::function<void(int64_t rows)> on_row = {};
 };
 
+class RowSet;
+// How many consecutive rows a row becomes, at least one. Throws DataError for a wrong row.
+using Pieces = std::function<int64_t(const RowSet& rows, int64_t row)>;
+
 struct SourceSpec {
   std::string path;  // a file, a directory, a pattern with *, ? and [..], or a data set's id
   std::optional<double> weight = {};  // none where any source has one: 1
@@ -53,6 +57,7 @@ struct SourceSpec {
   // kAuto where their reader says so.
   std::optional<std::map<std::string, std::string>> columns = {};
   RowFormat format = RowFormat::kAuto;
+  Pieces pieces = {};  // of the rows that all of this leaves; empty: each is one
 };
 
 // Files come in the order of their names' bytes, their rows one file after the other. Thread-safe.
@@ -66,7 +71,10 @@ class RowSet {
   std::string where(int64_t row) const;              // "FILE:LINE"
   std::string line(int64_t row) const;               // its text, without the end of the line
   Json row(int64_t row) const;
-  int64_t row_bytes(int64_t row) const;
+  int64_t row_bytes(int64_t row) const;  // of a piece its share
+  // Which of the pieces of its row in the file this is; 0 where rows are whole.
+  int64_t piece(int64_t row) const;
+  int64_t split_rows() const { return split_; }  // rows of the files that became several
   std::vector<std::string> files() const;
   int64_t bytes() const;  // of all lines of the files, unpacked
   // What to say where the share that is held out is far from the one that was asked for: more than
@@ -87,6 +95,8 @@ class RowSet {
   std::vector<bool> held_out_rows(const HeldOut& held_out) const;
   void choose(const HeldOut& held_out, bool only_held_out);
   void balance(const RowBalance& how);
+  void split(const Pieces& pieces);
+  int64_t whole(int64_t row) const;  // the number that the row of a piece had before split()
 
   std::string path_;
   std::optional<std::map<std::string, std::string>> columns_;
@@ -94,6 +104,9 @@ class RowSet {
   std::vector<std::unique_ptr<RowFile>> files_;
   std::vector<int64_t> first_;   // of each file, the number of rows before it
   std::vector<int64_t> chosen_;  // the rows of the part, as often as they occur; empty: all
+  std::vector<int64_t>
+      pieces_;  // of each row, the number of pieces before it; empty: rows are whole
+  int64_t split_ = 0;
   std::vector<BalanceGroup> balanced_;
   std::string about_held_out_;
   int64_t size_ = 0;

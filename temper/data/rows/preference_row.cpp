@@ -186,9 +186,7 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
     if (*path) longest = std::max(longest, static_cast<int64_t>((*path)->tokens.size()));
   if (longest > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
-    check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", longest,
-                     " tokens; data.max_length is ", format.max_length,
-                     " and data.overlong is error");
+    check_truncates(format, where, "", longest);
     for (auto* path : {&chosen, &rejected})
       if (*path) *truncated |= cut(**path, format.max_length);
   }

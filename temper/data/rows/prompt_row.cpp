@@ -88,9 +88,7 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
   if (known) *truncated = known->truncated;
   if (length > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
-    check<DataError>(format.overlong == Overlong::kTruncate, where, ": the prompt has ", length,
-                     " tokens; data.max_length is ", format.max_length,
-                     " and data.overlong is error");
+    check_truncates(format, where, "the prompt has ", length);
     out.tokens.erase(out.tokens.begin(), out.tokens.end() - format.max_length);
     *truncated = true;
   }

@@ -112,6 +112,15 @@ Paths read_row(const SftFormat& format, const Json& row, const std::string& wher
       "data.columns (--columns) renames fields, as in {prompt: question, completion: answer}"));
 }
 
+Paths read_named(const SftFormat& format, const Json& row, const std::string& where) {
+  try {
+    return read_row(format, row, where);
+  } catch (const DataError& e) {
+    // Templates and tokenizers do not know the row.
+    throw DataError(std::string(e.what()).starts_with(where) ? e.what() : where + ": " + e.what());
+  }
+}
+
 bool trains(const TokenPath& path) {
   return path.labels.size() > 1 && std::any_of(path.labels.begin() + 1, path.labels.end(),
                                                [](int32_t label) { return label >= 0; });
@@ -150,13 +159,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
   std::string group = group_of(format, row, where);
   row = normalized_row(format, std::move(row), where);
   answers_as_messages(format, row);
-  Paths read;
-  try {
-    read = read_row(format, row, where);
-  } catch (const DataError& e) {
-    // Templates and tokenizers do not know the row.
-    throw DataError(std::string(e.what()).starts_with(where) ? e.what() : where + ": " + e.what());
-  }
+  Paths read = read_named(format, row, where);
   int64_t longest = 0;
   for (const TokenPath& path : read.paths) {
     check<DataError>(!path.tokens.empty(), where, ": the row has no tokens");
@@ -169,9 +172,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
   const bool trained_before = unknown || std::any_of(read.paths.begin(), read.paths.end(), trains);
   if (longest > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
-    check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", longest,
-                     " tokens; data.max_length is ", format.max_length,
-                     " and data.overlong is error");
+    check_truncates(format, where, "", longest);
     *truncated = cut(read.paths, format.max_length);
   }
   SftRow out = read.turn_by_turn ? tree_of_trained(std::move(read.paths))
@@ -182,6 +183,37 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
                                                  " cuts it before its first trained token")
                                    : read.untrained;
   return out;
+}
+
+std::optional<WholeRow> read_whole_row(const SftFormat& format, Json row,
+                                       const std::string& where) {
+  std::string group = group_of(format, row, where);
+  row = normalized_row(format, std::move(row), where);
+  const bool conversation =
+      row.contains("messages") || (row.contains("prompt") && row.contains("completion"));
+  if (!row.contains("input_ids") && (conversation || !row.contains("text"))) return {};
+  Paths read = read_named(format, row, where);
+  check<DataError>(!read.paths.at(0).tokens.empty(), where, ": the row has no tokens");
+  return WholeRow{std::move(read.paths[0]), std::move(group)};
+}
+
+int64_t WholeRow::bytes() const {
+  return static_cast<int64_t>((path.tokens.size() + path.labels.size()) * sizeof(int32_t));
+}
+
+int64_t WholeRow::pieces(int64_t max_length) const {
+  return (std::ssize(path.tokens) - 1) / max_length + 1;
+}
+
+SftRow WholeRow::piece(int64_t number, int64_t max_length) const {
+  const auto of = [&](const std::vector<int32_t>& all) {
+    const int64_t begin = number * max_length, end = std::min(std::ssize(all), begin + max_length);
+    return std::vector<int32_t>(all.begin() + begin, all.begin() + end);
+  };
+  SftRow row = row_of({of(path.tokens), of(path.labels)});
+  row.group = group;
+  if (row.supervised() == 0) row.untrained = "its piece of the row trains no token";
+  return row;
 }
 
 }  // namespace temper::data

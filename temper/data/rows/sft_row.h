@@ -43,4 +43,18 @@ bool trains_end(const SftFormat& format, const Row& row) {
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated);
 
+// A row of text or ids, all its tokens: with Overlong::kSplit such a row becomes several.
+struct WholeRow {
+  TokenPath path;
+  std::string group;
+  int64_t bytes() const;
+  int64_t pieces(int64_t max_length) const;  // of max_length tokens, the last one's rest included
+  // The row of one piece, in the order of the tokens. The first token of each has nothing before
+  // it.
+  SftRow piece(int64_t number, int64_t max_length) const;
+};
+// nullopt: a row of another kind, which has not been read further. Throws DataError that begins
+// with `where`.
+std::optional<WholeRow> read_whole_row(const SftFormat& format, Json row, const std::string& where);
+
 }  // namespace temper::data

@@ -39,8 +39,20 @@ void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& whe
 }
 
 size_t tokens_needed(const TextFormat& format) {
-  const bool all = format.max_length == INT64_MAX || format.overlong == Overlong::kError;
+  const bool all = format.max_length == INT64_MAX || format.overlong == Overlong::kError ||
+                   format.overlong == Overlong::kSplit;
   return all ? SIZE_MAX : static_cast<size_t>(format.max_length) + 1;
+}
+
+void check_truncates(const TextFormat& format, const std::string& where, const char* what,
+                     int64_t tokens) {
+  check<DataError>(format.overlong != Overlong::kSplit, where, ": ", what, tokens,
+                   " tokens; data.max_length is ", format.max_length,
+                   ", and data.overlong: split divides only rows of `text` and `input_ids` under "
+                   "sft and distill");
+  check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", what, tokens,
+                   " tokens; data.max_length is ", format.max_length,
+                   " and data.overlong is error");
 }
 
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where) {

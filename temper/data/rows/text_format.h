@@ -17,8 +17,9 @@ namespace temper::data {
 
 class RowGroups;
 
-// What happens to rows that are longer than max_length.
-enum class Overlong { kTruncate, kDrop, kError };
+// What happens to rows that are longer than max_length. kSplit: a row of text or ids becomes
+// consecutive rows of max_length tokens, of which the last may be shorter; others are errors.
+enum class Overlong { kTruncate, kDrop, kError, kSplit };
 
 // What a text prompt is. kText: text, without the chat template. kUser: the user's message, and the
 // text that completes it the assistant's.
@@ -47,8 +48,12 @@ struct TextFormat {
 
 // The most tokens that reading a row makes of a text: max_length + 1, which is enough to tell that
 // it is too long, so that a text of megabytes is not tokenized to its end. Where a longer row is an
-// error, all of them, as the message says how many there are.
+// error, all of them, as the message says how many there are, and where it is split.
 size_t tokens_needed(const TextFormat& format);
+
+// Throws a DataError for a row of so many tokens, more than max_length, unless it is truncated.
+void check_truncates(const TextFormat& format, const std::string& where, const char* what,
+                     int64_t tokens);
 
 // The tokenizer or the template, or a DataError that begins with `where` and says what is missing.
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);

@@ -114,7 +114,7 @@ void EpisodeDriver::answered(Batch& batch, env::Reply reply) {
     else
       go_on(batch, live, reply.observation);
   } catch (const PromptTooLong&) {
-    if (format_.overlong == data::Overlong::kError) throw;
+    if (format_.overlong != data::Overlong::kDrop) throw;
     live.dropped = true;
     finish(batch, live);
   } catch (const DataError& e) {

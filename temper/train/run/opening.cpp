@@ -84,6 +84,7 @@ std::string text_of(const data::RowOrder& order, const data::RowSurvey& survey) 
   std::string text = count(order.rows(), "row");
   if (survey.complete) text += ", " + count(survey.tokens, "token");
   if (survey.dropped > 0) text += ", " + count(survey.dropped, "row") + " left out";
+  if (order.split_rows() > 0) text += ", " + count(order.split_rows(), "longer row") + " split";
   return text;
 }
 

@@ -53,7 +53,7 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
 
 VerbRows<data::SftRow> sft_rows(const RunConfig& config, const data::SftFormat& format) {
   return {data::sft_reader(format), data::sft_reader(evaluation_format(format)),
-          loader_options(config, config.train.batch_size)};
+          loader_options(config, config.train.batch_size), data::sft_pieces(format)};
 }
 
 SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
@@ -63,9 +63,8 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
       group_(group),
       messages_(messages),
       format_(sft_format(config, roles.policy)),
-      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), rows.options,
-              rows.train),
-      evaluation_(config, rows.evaluation, format_.tokenizer, group),
+      loader_(rows.training_sources(config), rows.options, rows.train),
+      evaluation_(config, rows, format_.tokenizer, group),
       survey_(survey_rows<data::SftRow>(loader_.order(), rows.train)) {
   evaluation_.check_rows();
   done_ = loader_.state();

@@ -19,13 +19,13 @@ PackUnit unit_of(const data::SftRow& row) {
   return unit;
 }
 
-SftEvaluation::SftEvaluation(const RunConfig& config, Read read,
+SftEvaluation::SftEvaluation(const RunConfig& config, const VerbRows<data::SftRow>& rows,
                              std::shared_ptr<const Tokenizer> tokenizer, dist::Group& group)
     : config_(config),
-      read_(std::move(read)),
+      read_(rows.evaluation),
       tokenizer_(std::move(tokenizer)),
       group_(group),
-      sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+      sources_(rows.evaluation_sources(config)) {
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }

@@ -24,10 +24,9 @@ PackUnit unit_of(const data::SftRow& row);
 class SftEvaluation {
  public:
   using Read = data::Loader<data::SftRow>::Read;
-  // Opens the sets that the config names, whose rows `read` reads. tokenizer: null where there is
-  // none.
-  SftEvaluation(const RunConfig& config, Read read, std::shared_ptr<const Tokenizer> tokenizer,
-                dist::Group& group);
+  // Opens the sets that the config names. tokenizer: null where there is none.
+  SftEvaluation(const RunConfig& config, const VerbRows<data::SftRow>& rows,
+                std::shared_ptr<const Tokenizer> tokenizer, dist::Group& group);
 
   // Throws DataError where one of the first rows is wrong, or a set has none.
   void check_rows() const;
