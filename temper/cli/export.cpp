@@ -165,13 +165,15 @@ class MadeDirectories {
 // config.json is written last: a directory whose writing was interrupted is no model.
 template <class Head>
 void Export::run_hf(at::ScalarType type) const {
-  auto source = Head::load(model_dir, adapter, merged_into());
+  models::Storage kept = merged_into();
+  kept.whole = true;
+  auto source = Head::load(model_dir, adapter, kept);
   const Probe before = Head::numbers(*source.model);
-  const bool untied = models::adapts_tied_head(*source.model);
+  const bool untied = models::adapts_tied_head(*source.model), whole = !source.model->whole.empty();
   const auto tensors = source.weights->merged_tensors(type);
   const MadeDirectories made(output);
   write_safetensors_model(output, tensors);
-  models::write_model_files({model_dir, model_dir}, output, type, Head::kKind, untied);
+  models::write_model_files({model_dir, model_dir, whole}, output, type, Head::kKind, untied);
   ChatTemplate::copy_own(model_dir, adapter, output);
   check_written(tensors, output);
   source.weights.reset();

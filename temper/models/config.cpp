@@ -9,6 +9,9 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
+inline constexpr std::array enum_names<models::ModelSection::Vision> = {"frozen", "projector",
+                                                                        "train", "none"};
+template <>
 inline constexpr auto enum_names<models::StorageName> = [] {
   std::array<const char*, ops::kStorageNames.size() + 1> names{};
   std::copy(ops::kStorageNames.begin(), ops::kStorageNames.end(), names.begin());
@@ -79,6 +82,10 @@ void ModelSection::fields(Fields& f) {
         "storage format of the policy's frozen weights: " + storage_help() +
             "; the rest follows dtype, and so does a reference model or teacher of its own; null: "
             "file, or nf4 under qlora on a base that is not quantized");
+  f.add("vision", vision,
+        "of a model that reads images: frozen (only the language model trains), projector (what "
+        "maps the vision tower's features to it, too), train (all), or none (the language model "
+        "alone, read and written as a text model)");
 }
 void AdapterSection::fields(Fields& f) {
   f.add(

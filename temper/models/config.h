@@ -15,12 +15,14 @@ namespace temper::models {
 
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
+  enum class Vision { kFrozen, kProjector, kTrain, kNone };
   std::string path;                      // empty: not given
   std::optional<std::string> tokenizer;  // of a GGUF file: a directory whose tokenizer it has
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
   std::optional<StorageName> storage;  // null: kFile; of qlora on a base of floats nf4
+  Vision vision = Vision::kFrozen;     // of a model that reads images
   void fields(Fields& f);
 };
 

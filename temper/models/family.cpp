@@ -75,14 +75,11 @@ void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
          is_of("multi_modal_projector") || is_of("embed_vision") || is_of("embed_audio")))
       continue;
     std::string own = name;
-    for (const auto& [prefix, replacement] :
-         {std::pair<std::string_view, std::string_view>{"language_model.model.", "model."},
-          {"model.language_model.", "model."},
-          {"language_model.lm_head.", "lm_head."}})
-      if (name.starts_with(prefix)) {
-        own = std::string(replacement) + name.substr(prefix.size());
-        break;
-      }
+    for (const auto& [body, head] : kLanguagePrefixes) {
+      if (name.starts_with(body)) own = "model." + name.substr(std::string_view(body).size());
+      if (*head != 0 && name.starts_with(std::string(head) + "lm_head."))
+        own = name.substr(std::string_view(head).size());
+    }
     plain[own] = std::move(view);
   }
   tensors = std::move(plain);

@@ -67,6 +67,15 @@ std::unique_ptr<Backbone> make_body(const HfConfig& config);
 // Applies Family::restore of the body's family, if it has one.
 void restore_names(const Backbone& body, NamedTensors& tensors);
 
+// How files of a multimodal checkpoint may begin the names of its language model's tensors, which
+// are `model.` and nothing in those of a language model alone.
+struct LanguagePrefix {
+  const char *body, *head;
+};
+inline constexpr LanguagePrefix kLanguagePrefixes[] = {{"model.language_model.", ""},
+                                                       {"language_model.model.", "language_model."},
+                                                       {"model.text_model.", ""}};
+
 // For Family::sanitize: keeps the language model of a multimodal checkpoint and drops the rest.
 // Such a model is also saved as a language model alone.
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config);

@@ -30,6 +30,9 @@ class Model : public nn::Module {
 
   MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
   std::shared_ptr<Encoder> vision;  // null: it reads text alone
+  // The directory of a model that reads images, of which this is the language model, where saving
+  // it saves all of that; "": it is saved as it is.
+  std::string whole;
 
  protected:
   explicit Model(std::unique_ptr<Backbone> body);
@@ -116,6 +119,8 @@ struct Storage {
   // Matrices of linear layers, embedding and heads that the files hold in a quantized format stay
   // in it, whatever it is; `blocks` is then none.
   bool file = false;
+  // The language model of one that reads images stays a part of it: Model::whole.
+  bool whole = false;
 };
 // That of frozen weights of a dtype, or of another one that was asked for; none: kFile.
 Storage frozen_storage(bool bfloat16, std::optional<StorageName> asked);

@@ -12,6 +12,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/untied_head.h"
 #include "temper/models/gguf/gguf_files.h"
+#include "temper/models/vision/load.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
 
@@ -160,6 +161,12 @@ models::Storage policy_storage(const RunConfig& config) {
       bfloat16, frozen ? asked_storage(config, held) : models::StorageName::kFloat32);
   storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
+  using Vision = models::ModelSection::Vision;
+  const bool reads_images = models::vision_family_of(path) != nullptr;
+  config.require(config.model.vision == Vision::kFrozen || config.model.vision == Vision::kNone ||
+                     !reads_images,
+                 "model.vision", "vision towers do not train; expected frozen or none");
+  storage.whole = config.model.vision != Vision::kNone;
   config.require(
       models::uses_arithmetic(storage, held), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
@@ -221,7 +228,8 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
     models::save_adapter(*policy.model, *policy.lora, base, directory);
     if (writes) models::copy_tokenizer_files(base, directory);
   } else {
-    if (writes) models::write_model_files({base, base}, directory, at::kFloat, head);
+    const bool whole = !policy.model->whole.empty();
+    if (writes) models::write_model_files({base, base, whole}, directory, at::kFloat, head);
     models::save_weights(*policy.model, directory, at::kFloat);
   }
   // The model was trained with this template and its variables, so they are part of it.

@@ -182,3 +182,42 @@ TEST_CASE("pixels of another form, and configs that fit no tower, are refused") 
   CHECK(models::vision_family_of(golden_model("qwen3")) == nullptr);
   CHECK_THROWS_AS(models::load_tower(golden_model("qwen3")), ConfigError);
 }
+
+TEST_CASE("the whole model is saved as it was, or its language model alone") {
+  for (const std::string& name : vision_golden::names()) {
+    CAPTURE(name);
+    const Golden golden(name);
+    models::Storage storage;
+    storage.whole = true;
+    const Directory whole("vision_whole_" + name), text("vision_text_" + name);
+    {
+      const auto model = models::load_model(golden.directory, storage);
+      REQUIRE(model->whole == golden.directory);
+      models::save_weights(*model, whole.path, at::kFloat);
+      models::write_model_files({golden.directory, golden.directory, true}, whole.path, at::kFloat);
+    }
+    const TensorMap before = read_safetensors(golden.directory + "/model.safetensors"),
+                    after = read_safetensors(whole.path + "/model.safetensors");
+    CHECK(after.size() == before.size());
+    for (const auto& [key, view] : before) {
+      CAPTURE(key);
+      REQUIRE(after.contains(key));
+      REQUIRE(after.at(key).shape == view.shape);
+      CHECK(at::equal(models::to_tensor(after.at(key), at::kFloat),
+                      models::to_tensor(view, at::kFloat)));
+    }
+    CHECK(read_json_file(whole.path + "/config.json") ==
+          read_json_file(golden.directory + "/config.json"));
+    const auto model = models::load_model(golden.directory);
+    CHECK(model->whole.empty());
+    models::save_weights(*model, text.path, at::kFloat);
+    models::write_model_files({golden.directory, golden.directory}, text.path, at::kFloat);
+    const Json config = read_json_file(text.path + "/config.json");
+    CHECK(!config.contains("vision_config"));
+    CHECK(config["model_type"] == models::HfConfig::load(golden.directory).model_type());
+    const at::NoGradGuard no_grad;
+    const Sequences rows{golden.tokens(1)};
+    CHECK(at::equal(log_probabilities(*models::load_model(text.path), rows),
+                    log_probabilities(*model, rows)));
+  }
+}

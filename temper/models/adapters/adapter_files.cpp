@@ -89,6 +89,7 @@ TensorMap of_language_model(TensorMap tensors, std::string& body) {
   constexpr std::pair<const char*, const char*> kPrefixes[] = {
       {"model.language_model.", "model."},
       {"language_model.model.", "model."},
+      {"model.text_model.", "model."},
       {"language_model.lm_head.", "lm_head."}};
   const std::string kLayer = ".router.layer.lora_";
   TensorMap out;

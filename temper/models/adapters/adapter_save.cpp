@@ -11,6 +11,8 @@
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
+#include "temper/models/model.h"
+#include "temper/models/vision/save.h"
 
 namespace temper::models {
 namespace {
@@ -98,7 +100,10 @@ class TargetNames {
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory, int adapter) {
   TensorMap tensors;
-  const std::string body = body_in_files(base);
+  const auto* const whole_model = dynamic_cast<const Model*>(&model);
+  const std::string body = whole_model && !whole_model->whole.empty()
+                               ? body_of_whole(whole_model->whole)
+                               : body_in_files(base);
   TargetNames modules(body), parameters(body);
   std::vector<SizedLayer> layers;
   const std::vector<Target> targets = linear_layers(model);

@@ -12,6 +12,7 @@
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/gguf/gguf_parameters.h"
 #include "temper/models/split.h"
+#include "temper/models/vision/load.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
 
@@ -293,6 +294,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   fill(*model, checkpoint, filling, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
+  if (storage.whole && vision_family_of(directory)) model->whole = directory;
   return model;
 }
 

@@ -14,6 +14,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/files/untied_head.h"
+#include "temper/models/vision/save.h"
 #include "temper/text/tokenizer/special_tokens.h"
 #include "temper/text/tokenizer/tokenizer.h"
 
@@ -40,6 +41,9 @@ Json text_config(const Json& config, const std::string& model_type) {
     if (config.contains(key) && (!text.contains(key) || std::string(key).starts_with("tie_")))
       text[key] = config[key];  // as HfConfig reads it
   text["model_type"] = model_type;
+  for (const char* rope : {"rope_parameters", "rope_scaling"})  // of images' axes
+    if (text.contains(rope) && text[rope].is_object())
+      for (const char* key : {"mrope_section", "mrope_interleaved"}) text[rope].erase(key);
   return text;
 }
 
@@ -130,6 +134,7 @@ void save_weights(Model& model, const std::string& directory, at::ScalarType dty
   const at::NoGradGuard no_grad;
   NamedTensors tensors = own_tensors(model, dtype);
   restore_names(model.body(), tensors);
+  if (!model.whole.empty()) add_other_parts(tensors, model.whole, dtype);
   if (one_file)
     write_safetensors_model(directory, tensors, SIZE_MAX);
   else
@@ -180,12 +185,18 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
                        HeadKind head, bool untied) {
   fs::create_directories(directory);
   const HfConfig source = HfConfig::load(files.config);
-  Json config = written_config(files.config, untied);
-  set_head(config, family_of(source), head, source.multimodal());
+  Json config =
+      files.whole ? whole_config(files.config, untied) : written_config(files.config, untied);
+  if (!files.whole) set_head(config, family_of(source), head, source.multimodal());
   if (head == HeadKind::kScalar && !files.others.empty()) set_padding(config, source, files.others);
   const char* name = dtype == at::kBFloat16 ? "bfloat16"
                      : dtype == at::kHalf   ? "float16"
                                             : "float32";
+  for (const char* key : {"torch_dtype", "dtype"})
+    for (const char* section : {"text_config", "vision_config", "audio_config"})
+      if (files.whole && config.contains(section) && config[section].is_object() &&
+          config[section].contains(key))
+        config[section][key] = name;
   if (config.contains("torch_dtype"))
     config["torch_dtype"] = name;
   else
@@ -194,6 +205,7 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
   if (files.others.empty()) return;
   copy_file(files.others + "/generation_config.json", directory + "/generation_config.json");
   copy_tokenizer_files(files.others, directory);
+  if (files.whole) copy_processor_files(files.others, directory);
 }
 
 }  // namespace temper::models

@@ -20,8 +20,10 @@ void save_parameters(nn::Module& module, const std::string& directory, at::Scala
 
 // Where a saved model's small files come from: config.json (or its directory), and the directory of
 // the tokenizer's and generation's files ("" for none).
+// whole: they are of a model that reads images, all of which is saved (Model::whole).
 struct ModelFiles {
   std::string config, others;
+  bool whole = false;
 };
 // What the saved model is to transformers: AutoModelForCausalLM's, or
 // AutoModelForSequenceClassification's with one label.

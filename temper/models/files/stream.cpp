@@ -12,6 +12,8 @@
 #include "temper/models/files/save.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/init.h"
+#include "temper/models/vision/load.h"
+#include "temper/models/vision/save.h"
 #include "temper/nn/unit.h"
 
 namespace temper::models {
@@ -190,6 +192,7 @@ at::Tensor WeightStream::merged(nn::Parameter& parameter) const {
 NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
   NamedTensors tensors = own_merged_tensors(dtype);
   restore_names(model_.body(), tensors);
+  if (!model_.whole.empty()) add_other_parts(tensors, model_.whole, dtype);
   return tensors;
 }
 
@@ -229,6 +232,7 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
   StreamedModel<CausalLM> out{make_model(HfConfig::load(directory)), nullptr};
   out.weights = std::make_unique<WeightStream>(*out.model, directory, storage);
   if (!adapter.empty()) out.weights->load_adapter(adapter);
+  if (storage.whole && vision_family_of(directory)) out.model->whole = directory;
   return out;
 }
 

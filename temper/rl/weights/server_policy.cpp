@@ -58,7 +58,8 @@ void ServerPolicy::write(const std::string& path) const {
   const bool bfloat16 = config_.model.dtype == models::ModelSection::Dtype::kBfloat16;
   const at::ScalarType dtype = bfloat16 ? at::kBFloat16 : at::kFloat;
   if (!path.empty())
-    models::write_model_files({config_.model.path, config_.model.path}, path, dtype);
+    models::write_model_files(
+        {config_.model.path, config_.model.path, !policy_.model->whole.empty()}, path, dtype);
   models::save_weights(*policy_.model, path, dtype);
 }
 
