@@ -42,8 +42,15 @@ struct Golden {
   bool has(const std::string& key) const { return tensors.contains(key); }
   int64_t num_images() const { return std::ssize(json["images"]); }
   models::ImagePixels pixels(int64_t image) const {
-    const Json& grid = json["images"][static_cast<size_t>(image)]["grid"];
-    return {tensor(str("pixels.", image)), grid[0], grid[1]};
+    const Json& described = json["images"][static_cast<size_t>(image)];
+    models::ImagePixels pixels{tensor(str("pixels.", image))};
+    if (described.contains("grid")) {
+      pixels.grid_rows = described["grid"][0];
+      pixels.grid_columns = described["grid"][1];
+    }
+    if (described.contains("tiles"))
+      pixels.tiles = described["tiles"].get<std::vector<std::array<int64_t, 2>>>();
+    return pixels;
   }
   int64_t num_rows() const { return std::ssize(json["rows"]); }
   std::vector<int32_t> tokens(int64_t row) const {
@@ -57,21 +64,17 @@ struct Golden {
     std::vector<ExternalRows> all;
     int64_t at = 0;
     for (const int64_t image : images) {
-      int64_t left = json["images"][static_cast<size_t>(image)]["tokens"], first = 0;
-      while (left > 0) {  // in runs, where the processor writes text between
+      const std::vector<int64_t> parts = json["images"][static_cast<size_t>(image)]["parts"];
+      int64_t first = 0;
+      for (const int64_t count : parts) {
         while (ids[static_cast<size_t>(at)] != placeholder) ++at;
-        int64_t end = at;
-        while (end < std::ssize(ids) && end - at < left &&
-               ids[static_cast<size_t>(end)] == placeholder)
-          ++end;
         all.push_back(encoder.rows({.begin = at,
-                                    .count = end - at,
+                                    .count = count,
                                     .first = first,
                                     .digest = str("image ", image),
                                     .pixels = [&, image] { return pixels(image); }}));
-        first += end - at;
-        left -= end - at;
-        at = end;
+        first += count;
+        at += count;
       }
     }
     return all;

@@ -71,8 +71,9 @@ void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
   for (auto& [name, view] : tensors) {
     const auto is_of = [&](const char* part) { return name.find(part) != std::string::npos; };
     if (config.multimodal() &&
-        (is_of("visual.") || is_of("vision_tower") || is_of("audio_tower") ||
-         is_of("multi_modal_projector") || is_of("embed_vision") || is_of("embed_audio")))
+        (is_of("visual.") || is_of("vision_model.") || is_of("connector.") ||
+         is_of("vision_tower") || is_of("audio_tower") || is_of("multi_modal_projector") ||
+         is_of("embed_vision") || is_of("embed_audio")))
       continue;
     std::string own = name;
     for (const auto& [body, head] : kLanguagePrefixes) {

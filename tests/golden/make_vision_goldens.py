@@ -5,7 +5,8 @@
 
 Every directory is a Hugging Face model of random weights, as in make_model_goldens.py, with expected.safetensors and
 expected.json:
-  images                of each image its grid of patches (rows, columns), its number of tokens
+  images                of each image its grid of patches (rows, columns) or, of LFM2-VL, the grids of its tiles, and the
+                        numbers of tokens of its parts, between which its rows have text
   pixels.I              its pixels as transformers' processors give them
   features.I, deep.I    what the language model reads in place of its tokens; what is added after the first layers
   rows                  token ids, and which images stand at their placeholders
@@ -32,10 +33,51 @@ TOKENS = dict(image_token_id=IMAGE, vision_start_token_id=8, vision_end_token_id
 GRIDS = [(4, 6), (10, 2)]  # patches; merged 2 x 3 and 5 x 1
 
 
-def qwen_images(model, generator):
-    vision = model.config.vision_config
-    width = 3 * vision.temporal_patch_size * vision.patch_size**2
-    return [(torch.randn((h * w, width), generator=generator), (h, w)) for h, w in GRIDS]
+TOWERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "connector.")
+
+
+class Qwen:
+    def images(self, config, generator):
+        vision = config.vision_config
+        width = 3 * vision.temporal_patch_size * vision.patch_size**2
+        return [dict(pixels=torch.randn((h * w, width), generator=generator), grid=(h, w), parts=[h * w // 4])
+                for h, w in GRIDS]
+
+    def inputs(self, images):
+        return dict(pixel_values=torch.cat([i["pixels"] for i in images]),
+                    image_grid_thw=torch.tensor([(1, *i["grid"]) for i in images]))
+
+    types = "mm_token_type_ids"
+
+
+class Tiles:
+    """Tiles [tiles, 3, side, side], as many of each image as `counts` says, of so many tokens."""
+    def __init__(self, counts, tokens, grouped, types=None):
+        self.counts, self.tokens, self.grouped, self.types = counts, tokens, grouped, types
+
+    def images(self, config, generator):
+        side = config.vision_config.image_size
+        return [dict(pixels=torch.randn((n, 3, side, side), generator=generator), parts=[self.tokens] * n)
+                for n in self.counts]
+
+    def inputs(self, images):
+        pixels = torch.cat([i["pixels"] for i in images])
+        return dict(pixel_values=pixels[None] if self.grouped else pixels)
+
+
+class Lfm2:
+    types = None
+
+    def images(self, config, generator):
+        width, most = 3 * config.vision_config.patch_size**2, 24
+        return [dict(pixels=torch.randn((len(tiles), most, width), generator=generator), tiles=tiles,
+                     parts=[h * w // 4 for h, w in tiles]) for tiles in ([(4, 6), (2, 2)], [(2, 8)])]
+
+    def inputs(self, images):
+        shapes = torch.tensor([shape for i in images for shape in i["tiles"]])
+        pixels = torch.cat([i["pixels"] for i in images])
+        mask = torch.arange(pixels.shape[1])[None] < shapes.prod(-1)[:, None]
+        return dict(pixel_values=pixels, spatial_shapes=shapes, pixel_attention_mask=mask.int())
 
 
 def families():
@@ -44,51 +86,68 @@ def families():
     rope = dict(rope_type="default", rope_theta=300.0)
     yield ("qwen3_vl", transformers.Qwen3VLForConditionalGeneration, transformers.Qwen3VLConfig(
         text_config=models.sized(num_hidden_layers=4, rope_parameters=rope | dict(mrope_section=[2, 2, 2])),
-        vision_config=dict(**tower, **table, deepstack_visual_indexes=[0, 2]), **TOKENS), qwen_images)
+        vision_config=dict(**tower, **table, deepstack_visual_indexes=[0, 2]), **TOKENS), Qwen())
     net = models.sized(rms_norm_eps=0.02, num_hidden_layers=3, linear_conv_kernel_dim=3, linear_key_head_dim=7,
                        linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=4, head_dim=16,
                        layer_types=["full_attention", "linear_attention", "full_attention"],
                        rope_parameters=rope | dict(partial_rotary_factor=0.75, mrope_section=[2, 2, 2]))
     yield ("qwen3_5", transformers.Qwen3_5ForConditionalGeneration, transformers.Qwen3_5Config(
-        text_config=net, vision_config=tower | table, **TOKENS), qwen_images)
+        text_config=net, vision_config=tower | table, **TOKENS), Qwen())
+    siglip = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, patch_size=4)
+    yield ("gemma3", transformers.Gemma3ForConditionalGeneration, transformers.Gemma3Config(
+        text_config=models.sized(num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=15,
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+        vision_config=dict(model_type="siglip_vision_model", image_size=24, **siglip), mm_tokens_per_image=9,
+        image_token_id=IMAGE, boi_token_index=8, eoi_token_index=9), Tiles([1, 1], 9, False, "token_type_ids"))
+    yield ("smolvlm", transformers.SmolVLMForConditionalGeneration, transformers.SmolVLMConfig(
+        text_config=dict(model_type="llama", **models.sized(rope_parameters=rope)),
+        vision_config=dict(image_size=24, **siglip), scale_factor=3, image_token_id=IMAGE), Tiles([3, 1], 4, True))
+    yield ("lfm2_vl", transformers.Lfm2VlForConditionalGeneration, transformers.Lfm2VlConfig(
+        text_config=dict(model_type="lfm2", **{k: v for k, v in models.sized(
+            num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], block_multiple_of=4,
+            rope_parameters=rope).items() if k != "head_dim"}),
+        vision_config=dict(model_type="siglip2_vision_model", num_patches=25, **siglip), projector_hidden_size=20,
+        image_token_id=IMAGE), Lfm2())
 
 
 def text(generator, count):
     return torch.randint(10, 61, (count,), generator=generator).tolist()
 
 
-def rows_of(counts, generator):
+def rows_of(images, generator):
     """Texts with images between, one after another, or none; an image first and last."""
     def place(image):
-        return [8] + [IMAGE] * counts[image] + [9]
+        ids = [8]
+        for part in images[image]["parts"]:
+            ids += [IMAGE] * part + [11]
+        return ids[:-1] + [9]
     return [(text(generator, 4) + place(0) + text(generator, 6) + place(1) + text(generator, 7), [0, 1]),
             (text(generator, 9), []),
             (place(1)[1:] + place(0) + text(generator, 5), [1, 0]),
             (text(generator, 12) + place(0) + text(generator, 11), [0])]
 
 
-def inputs_of(images, ids, which):
-    x = dict(input_ids=torch.tensor([ids]), mm_token_type_ids=torch.tensor([[int(i == IMAGE) for i in ids]]))
-    if which:
-        x["pixel_values"] = torch.cat([images[i][0] for i in which])
-        x["image_grid_thw"] = torch.tensor([(1, *images[i][1]) for i in which])
-    return x
+def inputs_of(kind, images, ids, which):
+    x = dict(input_ids=torch.tensor([ids]))
+    if kind.types:
+        x[kind.types] = torch.tensor([[int(i == IMAGE) for i in ids]])
+    return x | (kind.inputs([images[i] for i in which]) if which else {})
 
 
-def log_probabilities(model, images, rows):
+def log_probabilities(model, kind, images, rows):
     parts = []
     for ids, which in rows:
-        logits = model(**inputs_of(images, ids, which), use_cache=False).logits[0, :-1]
+        logits = model(**inputs_of(kind, images, ids, which), use_cache=False).logits[0, :-1]
         logp = torch.log_softmax(logits.float(), -1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
         parts.append(logp[torch.tensor(ids)[1:] != IMAGE])
     return torch.cat(parts)
 
 
-def features_of(model, images):
+def features_of(model, kind, images):
     tensors = {}
-    for i, (pixels, grid) in enumerate(images):
+    for i, image in enumerate(images):
         with torch.no_grad():
-            out = model.model.get_image_features(pixels, torch.tensor([(1, *grid)]), return_dict=True)
+            out = model.model.get_image_features(**kind.inputs([image]), return_dict=True)
         tensors[f"features.{i}"] = torch.cat(tuple(out.pooler_output))
         if deep := getattr(out, "deepstack_features", None):
             tensors[f"deep.{i}"] = torch.stack([torch.cat(tuple(d)) if not torch.is_tensor(d) else d for d in deep])
@@ -98,7 +157,7 @@ def features_of(model, images):
 def randomize_tower(model):
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if "visual." not in name:
+            if not any(tower in name for tower in TOWERS):
                 continue
             if "norm" in name:
                 p.copy_(0.3 * torch.randn_like(p) + float(name.endswith("weight")))
@@ -109,13 +168,12 @@ def randomize_tower(model):
 
 
 def own_name(name):
-    for tower in ("model.visual.",):
-        if name.startswith(tower):
-            return "tower." + name.removeprefix(tower)
-    return name.replace("model.language_model.", "model.")
+    if any(tower in name for tower in TOWERS):
+        return "tower." + name.removeprefix("model.")
+    return name.replace("model.language_model.", "model.").replace("model.text_model.", "model.")
 
 
-def make(name, cls, config, make_images):
+def make(name, cls, config, kind):
     torch.manual_seed(zlib.crc32(name.encode()))
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     directory = HERE / name
@@ -128,19 +186,20 @@ def make(name, cls, config, make_images):
     randomize_tower(model)
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
-    images = make_images(model, generator)
-    tensors = {f"pixels.{i}": pixels for i, (pixels, _) in enumerate(images)}
-    tensors |= features_of(model, images)
+    images = kind.images(config, generator)
+    tensors = {f"pixels.{i}": image["pixels"] for i, image in enumerate(images)}
+    tensors |= features_of(model, kind, images)
     counts = [tensors[f"features.{i}"].shape[0] for i in range(len(images))]
-    rows = rows_of(counts, generator)
-    logp = log_probabilities(model, images, rows)
+    assert counts == [sum(image["parts"]) for image in images]
+    rows = rows_of(images, generator)
+    logp = log_probabilities(model, kind, images, rows)
     tensors["logp"] = logp.detach()
     (-logp.mean()).backward()
     for parameter, p in model.named_parameters():
         if p.grad is not None:
             tensors["grad." + own_name(parameter)] = p.grad.clone()
     save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
-    expected = dict(placeholder=IMAGE, images=[dict(grid=grid, tokens=n) for (_, grid), n in zip(images, counts)],
+    expected = dict(placeholder=IMAGE, images=[{k: v for k, v in image.items() if k != "pixels"} for image in images],
                     rows=[dict(tokens=ids, images=which) for ids, which in rows])
     (directory / "expected.json").write_text(json.dumps(expected) + "\n")
     for file in directory.rglob("*.*"):

@@ -114,6 +114,7 @@ const RegisteredFamily kLfm2(
      .paper = "arXiv 2511.23404",
      .config = &lfm2_config,
      .causal_lm = "Lfm2ForCausalLM",
+     .sanitize = &unwrap_language_model,
      .gguf = GgufArchitecture{.name = "lfm2",
                               .own_head_size = false,
                               .names = kLfm2GgufNames,

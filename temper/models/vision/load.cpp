@@ -24,6 +24,16 @@ std::string without_model(const std::string& name) {
   return name.starts_with(kModel) ? name.substr(kModel.size()) : name;
 }
 
+// A tensor's name in the tower. Towers that pool an image have a head that nothing reads.
+std::string own_name_in_tower(const std::string& name) {
+  constexpr std::string_view kTower = "vision_tower.", kModel = "vision_model.";
+  std::string own = without_model(name);
+  if (own.starts_with(kTower) && std::string_view(own).substr(kTower.size()).starts_with(kModel))
+    own.erase(kTower.size(), kModel.size());
+  return own;
+}
+bool is_pooling(const std::string& own) { return own.starts_with("vision_tower.head."); }
+
 HfConfig part_of(const Json& whole, const char* section, const std::string& where) {
   Json part = whole.value(section, Json::object());
   check<ConfigError>(part.is_object(), where, ": `", section, "`: expected an object");
@@ -71,7 +81,8 @@ std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& s
   TensorMap all = read_weights(directory, &from.files);
   open_formats(all, from.config, directory);
   for (auto& [name, view] : all)
-    if (is_of_tower(*family, name)) from.tensors[without_model(name)] = std::move(view);
+    if (is_of_tower(*family, name) && !is_pooling(own_name_in_tower(name)))
+      from.tensors[own_name_in_tower(name)] = std::move(view);
   tower->each_parameter(
       [&](const std::string&, nn::Parameter& p) { p.set_device(storage.device); });
   tower->visit({.linear = [&](const std::string&, nn::Linear& layer) {

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,9 +22,12 @@ namespace temper::models {
 // One image as transformers' processor of the family gives it.
 struct ImagePixels {
   // float32: [patches, channels · frames · p · p], patches by merged cell (Qwen); [tiles, channels,
-  // height, width] (others).
+  // height, width] (Gemma 3, SmolVLM).
   at::Tensor values;
   int64_t grid_rows = 0, grid_columns = 0;  // of patches, where `values` are patches
+  // Of LFM2-VL, whose `values` are [tiles, patches, p · p · channels] with padding: each tile's
+  // rows and columns of patches.
+  std::vector<std::array<int64_t, 2>> tiles = {};
 };
 
 struct ImageFeatures {
@@ -55,7 +59,8 @@ struct VisionConfig {
 struct VisionFamily {
   const char* model_type;  // of the whole config.json
   const char* help;        // the models, a colon, their tower
-  // The tower's tensors are those that begin so, behind an optional `model.`.
+  // The tower's tensors are those that begin so, behind an optional `model.`. Its own names are
+  // these; a `vision_model.` after the first dot, which older files have, is left out.
   std::vector<std::string> prefixes;
   std::unique_ptr<Tower> (*make)(const VisionConfig& config);
 };
