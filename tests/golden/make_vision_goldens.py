@@ -93,6 +93,10 @@ def families():
                        rope_parameters=rope | dict(partial_rotary_factor=0.75, mrope_section=[2, 2, 2]))
     yield ("qwen3_5", transformers.Qwen3_5ForConditionalGeneration, transformers.Qwen3_5Config(
         text_config=net, vision_config=tower | table, **TOKENS), Qwen())
+    yield ("qwen2_5_vl", transformers.Qwen2_5_VLForConditionalGeneration, transformers.Qwen2_5_VLConfig(
+        text_config={k: v for k, v in models.sized(
+            hidden_size=24, rope_parameters=rope | dict(mrope_section=[1, 1, 1])).items() if k != "head_dim"},
+        vision_config=tower | dict(fullatt_block_indexes=[1], window_size=16), **TOKENS), Qwen())
     siglip = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, patch_size=4)
     yield ("gemma3", transformers.Gemma3ForConditionalGeneration, transformers.Gemma3Config(
         text_config=models.sized(num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=15,

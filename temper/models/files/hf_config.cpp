@@ -85,6 +85,14 @@ HfConfig HfConfig::parse(Json json, std::string where) {
         inner[key] = json[key];  // the head is the outer model's
     config.json_ = std::make_shared<const Json>(std::move(inner));
   } else {
+    // A hub's files of Qwen2.5-VL have the text's keys beside the vision_config.
+    const bool flat = config.model_type_ == "qwen2_5_vl" && json.contains("vision_config");
+    if (flat) {
+      config.multimodal_ = true;
+      config.model_type_ += "_text";
+      use_alias(config.model_type_, json);
+      json.erase("vision_config");
+    }
     config.json_ = std::make_shared<const Json>(std::move(json));
   }
   return config;

@@ -36,7 +36,9 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
 
 // The config of the text model that a multimodal config holds.
 Json text_config(const Json& config, const std::string& model_type) {
-  Json text = config["text_config"];
+  Json text = config;
+  if (config.contains("text_config")) text = config["text_config"];
+  text.erase("vision_config");
   for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings"})
     if (config.contains(key) && (!text.contains(key) || std::string(key).starts_with("tie_")))
       text[key] = config[key];  // as HfConfig reads it

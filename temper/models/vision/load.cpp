@@ -52,7 +52,7 @@ RegisteredVisionFamily::RegisteredVisionFamily(const VisionFamily& family) {
 const VisionFamily* vision_family_of(const std::string& directory) {
   if (is_gguf_file(directory) || !is_file(directory + "/config.json")) return nullptr;
   const Json config = read_json_file(directory + "/config.json", size_t{64} << 20);
-  if (!config.is_object() || !config.contains("text_config")) return nullptr;
+  if (!config.is_object() || !config.contains("vision_config")) return nullptr;
   const Json type = config.value("model_type", Json());
   if (!type.is_string() || !vision_table().contains(type.get<std::string>())) return nullptr;
   return &vision_table().find(type.get<std::string>());

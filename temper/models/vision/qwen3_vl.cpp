@@ -9,80 +9,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "temper/base/error.h"
-#include "temper/models/config_values.h"
-#include "temper/models/vision/layers.h"
-#include "temper/models/vision/tower.h"
-#include "temper/nn/rotary.h"
+#include "temper/models/vision/patches.h"
 
 namespace temper::models {
 namespace {
 
 constexpr double kQwenEps = 1e-6;
-constexpr int64_t kMostTowerLayers = 1000, kMostTowerWidth = 1 << 20, kMostPatches = 1 << 22;
 
-struct Qwen3VlConfig {
-  explicit Qwen3VlConfig(const VisionConfig& config);
+struct Qwen3VlConfig : QwenVisionConfig {
+  explicit Qwen3VlConfig(const VisionConfig& config)
+      : QwenVisionConfig(config, 16, 1152, 4304, 27, "gelu_pytorch_tanh") {
+    const int64_t places = config.vision.integer("num_position_embeddings", 2304, 1 << 20);
+    side = static_cast<int64_t>(std::sqrt(static_cast<double>(places)));
+    if (config.whole.model_type() == "qwen3_vl")
+      deep_layers = listed_layers(config.vision, "deepstack_visual_indexes", depth, {8, 16, 24});
+  }
 
-  int64_t depth, hidden_size, intermediate_size, num_heads, side, patch_width, merge;
-  int64_t out_hidden_size;
-  double theta;
-  ops::Activation activation;
+  int64_t side;  // of the table of positions
   std::vector<int64_t> deep_layers;
-
-  int64_t merged_width() const { return hidden_size * merge * merge; }
-};
-
-std::vector<int64_t> deep_layers_of(const HfConfig& vision, int64_t depth) {
-  std::vector<int64_t> layers;
-  if (!vision.has("deepstack_visual_indexes")) return {8, 16, 24};
-  for (const double layer : vision.numbers("deepstack_visual_indexes")) {
-    if (!(layer >= 0 && layer < static_cast<double>(depth)) || layer != std::floor(layer))
-      vision.fail("deepstack_visual_indexes", str("expected numbers of layers below ", depth));
-    layers.push_back(static_cast<int64_t>(layer));
-  }
-  return layers;
-}
-
-Qwen3VlConfig::Qwen3VlConfig(const VisionConfig& config) {
-  const HfConfig& c = config.vision;
-  depth = c.integer("depth", 27, kMostTowerLayers);
-  hidden_size = c.integer("hidden_size", 1152, kMostTowerWidth);
-  intermediate_size = c.integer("intermediate_size", 4304, kMostTowerWidth);
-  num_heads = c.integer("num_heads", 16, hidden_size);
-  if (hidden_size % (4 * num_heads) != 0)
-    c.fail("num_heads", str(num_heads, " heads of ", hidden_size,
-                            " features, expected a multiple of four in each"));
-  const int64_t places = c.integer("num_position_embeddings", 2304, kMostTowerWidth);
-  side = static_cast<int64_t>(std::sqrt(static_cast<double>(places)));
-  const int64_t patch = c.integer("patch_size", 16, 1024);
-  patch_width =
-      c.integer("in_channels", 3, 64) * c.integer("temporal_patch_size", 2, 64) * patch * patch;
-  merge = c.integer("spatial_merge_size", 2, 64);
-  out_hidden_size = c.integer("out_hidden_size", 3584, kMostTowerWidth);
-  if (out_hidden_size != config.text_hidden_size)
-    c.fail("out_hidden_size", str("found ", out_hidden_size, ", and the language model has ",
-                                  config.text_hidden_size));
-  activation = c.activation("hidden_act", "gelu_pytorch_tanh");
-  const std::optional<HfConfig> rope = c.rope_section();
-  theta = rope ? number_above(*rope, "rope_theta", 0, 10000) : 10000;
-  if (config.whole.json().at("model_type") == "qwen3_vl") deep_layers = deep_layers_of(c, depth);
-}
-
-// Rows and columns of an image's patches, by merged cell.
-struct PatchPlaces {
-  PatchPlaces(int64_t rows, int64_t columns, int64_t merge) : rows(rows), columns(columns) {
-    for (int64_t r = 0; r < rows; r += merge)
-      for (int64_t c = 0; c < columns; c += merge)
-        for (int64_t i = 0; i < merge * merge; ++i) {
-          row.push_back(r + i / merge);
-          column.push_back(c + i % merge);
-        }
-  }
-  int64_t rows, columns;
-  std::vector<int64_t> row, column;
 };
 
 // A side of the table resampled to `size` points, ends on ends, in float32 as transformers does: of
@@ -119,14 +64,6 @@ std::vector<PositionTable::Tap> taps_of(const PatchPlaces& places, int64_t side)
   return taps;
 }
 
-// One file's module.
-struct PatchEmbed : nn::Module {
-  PatchEmbed(nn::Module& parent, const Qwen3VlConfig& c)
-      : Module(parent, "patch_embed"),
-        proj(*this, "proj", c.patch_width, c.hidden_size, true, 0.02) {}
-  nn::Linear proj;
-};
-
 struct QwenMlp : nn::Module {
   QwenMlp(nn::Module& parent, const Qwen3VlConfig& c)
       : Module(parent, "mlp"),
@@ -144,7 +81,7 @@ struct QwenBlock : nn::Module {
         attn(*this, "attn",
              {.hidden_size = c.hidden_size,
               .num_heads = c.num_heads,
-              .head_dim = c.hidden_size / c.num_heads,
+              .head_dim = c.head_dim(),
               .joined = true,
               .out_name = "proj"}),
         mlp(*this, c) {}
@@ -178,7 +115,7 @@ struct QwenMerger : nn::Module {
 struct QwenVisual : nn::Module {
   QwenVisual(nn::Module& parent, const Qwen3VlConfig& c)
       : Module(parent, "visual"),
-        patch_embed(*this, c),
+        patch_embed(*this, c.patch_width, c.hidden_size, true),
         pos_embed(*this, "pos_embed", c.side * c.side, c.hidden_size),
         blocks(*this, "blocks"),
         merger(*this, "merger", c, false),
@@ -196,18 +133,16 @@ struct QwenVisual : nn::Module {
 class Qwen3VlTower : public Tower {
  public:
   explicit Qwen3VlTower(const Qwen3VlConfig& c)
-      : config_(c),
-        visual_(*this, c),
-        rotary_({.theta = c.theta}, c.hidden_size / c.num_heads / 2) {}
+      : config_(c), visual_(*this, c), rotary_({.theta = c.theta}, c.head_dim() / 2) {}
 
   ImageFeatures forward(const ImagePixels& image) override {
-    check_image(image);
+    check_patches(image, config_.merge, config_.patch_width);
     const PatchPlaces places(image.grid_rows, image.grid_columns, config_.merge);
     const at::Tensor pixels = image.values.to(visual_.patch_embed.proj.weight.device());
     const nn::Context context{.forest = all_open({pixels.size(0)})};
     at::Tensor x = ops::add_scaled(visual_.patch_embed.proj.forward(pixels, context),
                                    visual_.pos_embed.forward(taps_of(places, config_.side)));
-    const ops::RotaryTable rotary = table(places, x);
+    const ops::RotaryTable rotary = axial_table(rotary_, places, x.options());
     std::vector<at::Tensor> deep(config_.deep_layers.size());
     for (size_t i = 0; i < visual_.blocks.size(); ++i) {
       x = visual_.blocks[i].forward(x, context, rotary);
@@ -220,33 +155,6 @@ class Qwen3VlTower : public Tower {
   }
 
  private:
-  void check_image(const ImagePixels& image) const {
-    const int64_t rows = image.grid_rows, columns = image.grid_columns;
-    check<DataError>(rows > 0 && columns > 0 && rows <= kMostPatches && columns <= kMostPatches &&
-                         rows % config_.merge == 0 && columns % config_.merge == 0,
-                     "an image of ", rows, " rows and ", columns,
-                     " columns of patches, expected multiples of ", config_.merge);
-    check<DataError>(image.values.defined() && image.values.dim() == 2 &&
-                         image.values.scalar_type() == at::kFloat &&
-                         image.values.size(0) == rows * columns &&
-                         image.values.size(1) == config_.patch_width,
-                     "an image's pixels of another form, expected [", rows * columns, ", ",
-                     config_.patch_width, "] float32");
-  }
-  // A half of the frequencies by row, then by column.
-  ops::RotaryTable table(const PatchPlaces& places, const at::Tensor& x) const {
-    const ops::RotaryTable all =
-        rotary_.table(std::max(places.rows, places.columns), x.options().requires_grad(false));
-    const auto at = [&](const at::Tensor& values, const std::vector<int64_t>& place) {
-      return values.index_select(0, at::tensor(place, at::kLong).to(values.device()));
-    };
-    ops::RotaryTable out;
-    out.cos = at::cat({at(all.cos, places.row), at(all.cos, places.column)}, 1);
-    out.sin = at::cat({at(all.sin, places.row), at(all.sin, places.column)}, 1);
-    out.by_token = true;
-    return out;
-  }
-
   Qwen3VlConfig config_;
   QwenVisual visual_;
   nn::Rotary rotary_;

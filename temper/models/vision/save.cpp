@@ -73,16 +73,15 @@ std::string body_of_whole(const std::string& directory) {
 
 Json whole_config(const std::string& directory, bool untied) {
   Json config = read_json_file(directory + "/config.json", size_t{64} << 20);
-  check<DataError>(
-      config.is_object() && config.contains("text_config") && config["text_config"].is_object(),
-      directory, "/config.json: no `text_config`");
   const HfConfig source = HfConfig::load(directory);
-  for (Json* part : {&config, &config["text_config"]}) part->erase("quantization_config");
+  const bool flat = !config.contains("text_config");  // Qwen2.5-VL's files on a hub
+  Json& text = flat ? config : config["text_config"];
+  for (Json* part : {&config, &text}) part->erase("quantization_config");
   for (const char* key : kTiedKeys) {
     const auto found = source.json().find(key);
     const bool given = found != source.json().end();
     if ((given && *found == false) || (untied && (given || key == kTiedKeys[0])))
-      for (Json* part : {&config, &config["text_config"]})
+      for (Json* part : {&config, &text})
         if (part == &config || part->contains(key)) (*part)[key] = false;
   }
   return config;
