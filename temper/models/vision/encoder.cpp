@@ -114,6 +114,7 @@ void Encoder::begin_step() {
         "an encoder's step begins: expected a tower that trains, outside of "
         "a step");
   while (!order_.empty()) forget_oldest();
+  changes_ = tower_->changes();
   in_step_ = true;
 }
 

@@ -103,6 +103,8 @@ Tensors maps_gradients(const AttentionInputs& student, const AttentionInputs& te
 template <class Comparison>
 at::Tensor compare(const AttentionInputs& student, const AttentionInputs& teacher,
                    const at::Tensor& map, const std::shared_ptr<const Forest>& forest) {
+  check(forest->open.empty(),
+        "attention maps are of tokens that see none behind them: no open rows");
   const AttentionSpec& spec = student.spec;
   const Tensors inputs{student.q, student.k, spec.q_norm, spec.k_norm, spec.sinks, map};
   Recording call(inputs);
