@@ -134,6 +134,7 @@ ops::AttentionSpec Attention::spec() const {
                           .head_dim = config_.head_dim,
                           .scale = config_.scale,
                           .soft_cap = config_.soft_cap,
+                          .causal = config_.causal,
                           .window = config_.window,
                           .q_norm = {},
                           .k_norm = {},

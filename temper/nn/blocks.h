@@ -27,6 +27,7 @@ struct AttentionConfig {
   // Gemma 4. Keys are normalised, and values too (without a weight), by head and before they are
   // shared: a layer that shares has no keys and values of its own. Or values are what k_proj gives.
   bool norm_values = false, shares_keys = false, keys_are_values = false;
+  bool causal = false;  // ops::AttentionSpec
   double norm_eps = 1e-6;
   double scale = 1;
   double soft_cap = 0;

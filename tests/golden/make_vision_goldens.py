@@ -33,7 +33,7 @@ TOKENS = dict(image_token_id=IMAGE, vision_start_token_id=8, vision_end_token_id
 GRIDS = [(4, 6), (10, 2)]  # patches; merged 2 x 3 and 5 x 1
 
 
-TOWERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "connector.")
+TOWERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "connector.", "embed_vision.")
 
 
 class Qwen:
@@ -63,6 +63,25 @@ class Tiles:
     def inputs(self, images):
         pixels = torch.cat([i["pixels"] for i in images])
         return dict(pixel_values=pixels[None] if self.grouped else pixels)
+
+
+class Gemma4:
+    types = "mm_token_type_ids"
+
+    def images(self, config, generator):
+        width = 3 * config.vision_config.patch_size**2
+        return [dict(pixels=torch.rand((h * w, width), generator=generator), grid=(h, w), parts=[h * w // 4])
+                for h, w in GRIDS]
+
+    def inputs(self, images):
+        most = max(h * w for h, w in GRIDS)
+        pixels, places = [], []
+        for i in images:
+            h, w = i["grid"]
+            place = [(x, y) for y in range(h) for x in range(w)]
+            pixels.append(torch.nn.functional.pad(i["pixels"], (0, 0, 0, most - h * w)))
+            places.append(place + [(-1, -1)] * (most - h * w))
+        return dict(pixel_values=torch.stack(pixels), image_position_ids=torch.tensor(places))
 
 
 class Lfm2:
@@ -114,6 +133,20 @@ def families():
         image_token_id=IMAGE), Lfm2())
 
 
+    gemma4 = models.sized(num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, hidden_size=20, head_dim=8,
+                          sliding_window=6, layer_types=["sliding_attention", "full_attention", "full_attention"],
+                          global_head_dim=16)
+    vision = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+                  head_dim=8, patch_size=4, pooling_kernel_size=2, position_embedding_size=12)
+    ids = dict(image_token_id=IMAGE, video_token_id=59, audio_token_id=60, audio_config=None)
+    yield ("gemma4", transformers.Gemma4ForConditionalGeneration, transformers.Gemma4Config(
+        text_config=gemma4 | dict(num_kv_shared_layers=1, vocab_size_per_layer_input=61, hidden_size_per_layer_input=12),
+        vision_config=vision | dict(use_clipped_linears=True), **ids), Gemma4())
+    yield ("gemma4_open", transformers.Gemma4ForConditionalGeneration, transformers.Gemma4Config(
+        text_config=gemma4 | dict(hidden_size_per_layer_input=0, use_bidirectional_attention="vision"),
+        vision_config=vision | dict(standardize=True), **ids), Gemma4())
+
+
 def text(generator, count):
     return torch.randint(10, 61, (count,), generator=generator).tolist()
 
@@ -160,6 +193,11 @@ def features_of(model, kind, images):
 
 def randomize_tower(model):
     with torch.no_grad():
+        for name, buffer in model.named_buffers():  # Gemma 4's
+            if name.endswith(("_min", "_max")):
+                buffer.fill_(0.8 if name.endswith("_max") else -0.9)
+            elif name.endswith(("std_bias", "std_scale")):
+                buffer.copy_(0.3 * torch.randn_like(buffer) + float(name.endswith("scale")))
         for name, p in model.named_parameters():
             if not any(tower in name for tower in TOWERS):
                 continue
@@ -184,6 +222,8 @@ def make(name, cls, config, kind):
     shutil.rmtree(directory, ignore_errors=True)
     for part in (config, config.get_text_config()):
         part.pad_token_id = part.bos_token_id = part.eos_token_id = None
+    if name.startswith("gemma4"):  # whose class asks for one
+        config.get_text_config().pad_token_id = 0
     config._attn_implementation = "eager"
     model = cls(config).eval()
     models.randomize(model, config)

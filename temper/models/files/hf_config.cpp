@@ -79,8 +79,8 @@ HfConfig HfConfig::parse(Json json, std::string where) {
                              ? inner_type->get<std::string>()
                              : type_of_text(config.model_type_);
     use_alias(config.model_type_, inner);
-    for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings",
-                            "initializer_range", "quantization_config"})
+    for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "image_token_id",
+                            "tie_word_embeddings", "initializer_range", "quantization_config"})
       if (json.contains(key) && (!inner.contains(key) || std::string(key).starts_with("tie_")))
         inner[key] = json[key];  // the head is the outer model's
     config.json_ = std::make_shared<const Json>(std::move(inner));

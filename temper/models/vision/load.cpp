@@ -77,7 +77,7 @@ std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& s
   outer.erase("text_config");
   std::unique_ptr<Tower> tower = family->make(
       {HfConfig::parse(std::move(outer), where), part_of(whole, "vision_config", where),
-       family_of(from.config).config(from.config).hidden_size});
+       from.config, family_of(from.config).config(from.config).hidden_size});
   TensorMap all = read_weights(directory, &from.files);
   open_formats(all, from.config, directory);
   for (auto& [name, view] : all)

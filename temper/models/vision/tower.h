@@ -52,8 +52,8 @@ class Tower : public nn::Module {
 
 // config.json of a model that reads images.
 struct VisionConfig {
-  HfConfig whole, vision;    // `vision` is its vision_config
-  int64_t text_hidden_size;  // of the language model
+  HfConfig whole, vision, text;  // and its sections
+  int64_t text_hidden_size;
 };
 
 struct VisionFamily {

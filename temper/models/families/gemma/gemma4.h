@@ -12,10 +12,14 @@ struct Gemma4Config : OwnConfig {
   std::vector<int64_t> key_layer;                 // Backbone::key_layer
   int64_t layer_vocab_size = 0, layer_width = 0;  // of the layers' embeddings; width 0: none
   bool wide_shared_mlp = false;                   // twice as wide in layers that share keys
+  // Of images: tokens with this id have the padding token's embeddings of layers; -1: there are
+  // none.
+  int64_t image_token = -1, padding_token = 0;
 
   nn::AttentionConfig attention_of(const DecoderConfig& c, size_t layer) const {
     nn::AttentionConfig a = c.window[layer] > 0 ? c.attention : global;
     a.window = c.window[layer];
+    a.causal = a.window == 0;
     a.shares_keys = key_layer[layer] != static_cast<int64_t>(layer);
     return a;
   }

@@ -109,6 +109,8 @@ struct LayerEmbeddings : nn::Module {
   LayerEmbeddings(nn::Module& body, const DecoderConfig& c)
       : Module(body, Module::Unlisted()),
         width(own(c).layer_width),
+        image_token(own(c).image_token),
+        padding_token(own(c).padding_token),
         embed(body, "embed_tokens_per_layer", own(c).layer_vocab_size, width * c.num_hidden_layers,
               c.initializer_range, std::sqrt(static_cast<double>(width) / 2)),
         projection(body, "per_layer_model_projection", c.hidden_size, width * c.num_hidden_layers,
@@ -124,10 +126,22 @@ struct LayerEmbeddings : nn::Module {
   at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
     const at::Tensor projected = projection.forward(x, context);
     const at::Tensor normed = norm.forward(projected.view({-1, width})).view(projected.sizes());
-    return ops::add_scaled(embed.of_tokens(context), normed, std::sqrt(0.5));
+    return ops::add_scaled(embed.of_tokens(without_images(context)), normed, std::sqrt(0.5));
   }
 
-  int64_t width;
+  nn::Context without_images(const nn::Context& context) const {
+    const std::vector<int32_t>& tokens = context.forest->tokens;
+    const auto image = static_cast<int32_t>(image_token);
+    if (std::find(tokens.begin(), tokens.end(), image) == tokens.end()) return context;
+    nn::Context padded = context;
+    auto forest = std::make_shared<Forest>(*context.forest);
+    std::replace(forest->tokens.begin(), forest->tokens.end(), image,
+                 static_cast<int32_t>(padding_token));
+    padded.forest = forest;
+    return padded;
+  }
+
+  int64_t width, image_token, padding_token;
   nn::Embedding embed;
   nn::Linear projection;
   nn::RmsNorm norm;
@@ -294,6 +308,9 @@ DecoderConfig gemma4_text_config(const HfConfig& config) {
                                ? 0
                                : config.integer("hidden_size_per_layer_input", 256);
   of_gemma4->wide_shared_mlp = config.boolean("use_double_wide_mlp", false);
+  if (config.has("image_token_id")) of_gemma4->image_token = config.integer("image_token_id", 1);
+  if (config.has("pad_token_id"))
+    of_gemma4->padding_token = static_cast<int64_t>(config.number("pad_token_id", 0));
   c.own = std::move(of_gemma4);
   if (config.boolean("enable_moe_block", false)) read_gemma4_experts(config, c);
   return c;
