@@ -199,7 +199,9 @@ TEST_CASE("rows of a grid have rotary positions of three axes, and what follows 
   };
   refused(grid(0, 2, 3, 0, 7));
   refused(grid(0, 0, 3, 0, 1));
-  refused(grid(0, int64_t{1} << 40, int64_t{1} << 40, 0, 1));
+  ExternalRows huge = grid(0, 2, 3, 0, 1);
+  huge.grid_rows = huge.grid_columns = int64_t{1} << 40;
+  refused(huge);
 }
 
 }  // namespace temper::ops::backends
