@@ -23,8 +23,8 @@ struct SmolVlmConnector : nn::Module {
   Projection projection;
 };
 
-// The place of each of `side` patches in a table of as many, as transformers' buckets have it: in
-// float32, where rounding may move one.
+// The place of each of `side` patches in a table of as many, by the buckets of transformers: in
+// float32, where rounding may move one. Equal for the sides that models have, 27 and 32.
 std::vector<int64_t> buckets(int64_t side) {
   const double step = 1 / static_cast<double>(side);
   std::vector<float> boundaries;
