@@ -48,10 +48,10 @@ class Gemma3Tower : public Tower {
         tower_(*this, "vision_tower", c, c.side() * c.side()),
         projector_(*this, c, out) {}
 
-  // [1, channels, image_size, image_size]; of several tiles the tokens one after another.
+  // Of several tiles the tokens come one after another.
   ImageFeatures forward(const ImagePixels& image) override {
     const at::Tensor patches = patches_of(image.values, config_).to(tower_.device());
-    const int64_t tiles = image.values.size(0), of_tile = config_.side() * config_.side();
+    const int64_t of_tile = config_.side() * config_.side(), tiles = patches.size(0) / of_tile;
     std::vector<int64_t> ids(static_cast<size_t>(tiles * of_tile));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) % of_tile;
     const at::Tensor x = tower_.forward(patches, ops::embedding(tower_.positions().value(), ids),

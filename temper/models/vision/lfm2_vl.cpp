@@ -63,7 +63,6 @@ class Lfm2VlTower : public Tower {
         tower_(*this, "vision_tower", c, positions),
         projector_(*this, whole, c.hidden_size * factor * factor, out) {}
 
-  // [tiles, patches, patch_width], of which each tile has those of ImagePixels::tiles.
   ImageFeatures forward(const ImagePixels& image) override {
     check_tiles(image);
     std::vector<at::Tensor> patches, shares;
@@ -71,9 +70,11 @@ class Lfm2VlTower : public Tower {
     for (size_t t = 0; t < image.tiles.size(); ++t) {
       const auto& [rows, columns] = image.tiles[t];
       counts.push_back(rows * columns);
-      patches.push_back(image.values[static_cast<int64_t>(t)].narrow(0, 0, counts.back()));
+      if (image.values.dim() == 3)
+        patches.push_back(image.values[static_cast<int64_t>(t)].narrow(0, 0, counts.back()));
       shares.push_back(shares_of_tile(rows, columns));
     }
+    if (patches.empty()) patches.push_back(image.values);
     const at::Device device = tower_.device();
     const at::Tensor table = tower_.positions().value().t().contiguous();
     const at::Tensor position = ops::linear(ops::LinearInput::plain(at::cat(shares).to(device)),
@@ -91,17 +92,26 @@ class Lfm2VlTower : public Tower {
 
  private:
   void check_tiles(const ImagePixels& image) const {
+    constexpr int64_t kMostSide = 1 << 15;
     const at::Tensor& x = image.values;
-    check<DataError>(x.defined() && x.dim() == 3 && x.scalar_type() == at::kFloat &&
-                         x.size(0) == std::ssize(image.tiles) && x.size(0) > 0 &&
-                         x.size(2) == config_.patch_width(),
-                     "an image's pixels of another form, expected [", image.tiles.size(),
-                     " tiles, patches, ", config_.patch_width(), "] float32");
-    for (const auto& [rows, columns] : image.tiles)
-      check<DataError>(rows > 0 && columns > 0 && rows % factor_ == 0 && columns % factor_ == 0 &&
-                           rows <= x.size(1) && columns <= x.size(1) / rows,
-                       "a tile of ", rows, " rows and ", columns, " columns of patches among ",
-                       x.size(1), ", expected multiples of ", factor_);
+    const bool padded = x.defined() && x.dim() == 3;
+    check<DataError>(x.defined() && (padded || x.dim() == 2) && x.scalar_type() == at::kFloat &&
+                         x.size(-1) == config_.patch_width() && !image.tiles.empty() &&
+                         (!padded || x.size(0) == std::ssize(image.tiles)),
+                     "an image's pixels of another form, expected [patches, ",
+                     config_.patch_width(), "] or [tiles, patches, ", config_.patch_width(),
+                     "] float32 of ", image.tiles.size(), " tiles");
+    int64_t all = 0;
+    for (const auto& [rows, columns] : image.tiles) {
+      check<DataError>(rows > 0 && columns > 0 && rows <= kMostSide && columns <= kMostSide &&
+                           rows % factor_ == 0 && columns % factor_ == 0 &&
+                           rows * columns <= x.size(padded ? 1 : 0),
+                       "a tile of ", rows, " rows and ", columns,
+                       " columns of patches, expected multiples of ", factor_);
+      all += rows * columns;
+    }
+    check<DataError>(padded || all == x.size(0), "tiles of ", all, " patches, and the image has ",
+                     x.size(0));
   }
   at::Tensor shares_of_tile(int64_t rows, int64_t columns) const {
     const auto by_row = shares_of(rows, side_), by_column = shares_of(columns, side_);

@@ -102,11 +102,16 @@ const nn::Parameter& SiglipTower::positions() const { return parts_->embeddings.
 at::Device SiglipTower::device() const { return positions().device(); }
 
 at::Tensor patches_of(const at::Tensor& tiles, const SiglipConfig& c) {
+  const int64_t of_tile = c.side() * c.side();
+  if (tiles.defined() && tiles.dim() == 2 && tiles.scalar_type() == at::kFloat &&
+      tiles.size(0) > 0 && tiles.size(0) % of_tile == 0 && tiles.size(1) == c.patch_width())
+    return tiles;
   check<DataError>(tiles.defined() && tiles.dim() == 4 && tiles.scalar_type() == at::kFloat &&
                        tiles.size(0) > 0 && tiles.size(1) == c.channels &&
                        tiles.size(2) == c.image_size && tiles.size(3) == c.image_size,
-                   "an image's pixels of another form, expected [tiles, ", c.channels, ", ",
-                   c.image_size, ", ", c.image_size, "] float32");
+                   "an image's pixels of another form, expected [tiles · ", of_tile, ", ",
+                   c.patch_width(), "] or [tiles, ", c.channels, ", ", c.image_size, ", ",
+                   c.image_size, "] float32");
   const int64_t side = c.side(), p = c.patch_size, used = side * p;
   return tiles.narrow(2, 0, used)
       .narrow(3, 0, used)

@@ -45,8 +45,8 @@ class SiglipTower : public nn::Module {
   std::unique_ptr<Parts> parts_;
 };
 
-// Patches [tiles · rows · columns, channels · p · p] of tiles [tiles, channels, height, width].
-// Throws DataError unless they are float32 of these sides.
+// Patches [tiles · rows · columns, channels · p · p] of tiles [tiles, channels, height, width], or
+// such patches as they are. Throws DataError unless they are float32 of these sides.
 at::Tensor patches_of(const at::Tensor& tiles, const SiglipConfig& config);
 
 // The rows of cells of s x s patches of tiles with these rows and columns of patches: [N, width] ->

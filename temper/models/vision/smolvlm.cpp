@@ -51,7 +51,7 @@ class SmolVlmTower : public Tower {
 
   ImageFeatures forward(const ImagePixels& image) override {
     const at::Tensor patches = patches_of(image.values, config_).to(tower_.device());
-    const int64_t tiles = image.values.size(0), side = config_.side();
+    const int64_t side = config_.side(), tiles = patches.size(0) / (side * side);
     const std::vector<int64_t> place = buckets(side);
     std::vector<int64_t> ids;
     for (int64_t tile = 0; tile < tiles; ++tile)

@@ -21,12 +21,13 @@ namespace temper::models {
 
 // One image as transformers' processor of the family gives it.
 struct ImagePixels {
-  // float32: [patches, channels · frames · p · p], patches by merged cell (Qwen); [tiles, channels,
-  // height, width] (Gemma 3, SmolVLM).
+  // float32 [patches, numbers of a patch], of all tiles one after another; a patch is [channels,
+  // frames, p, p], of LFM2-VL and Gemma 4 [p, p, channels]. Or, as those processors give them,
+  // [tiles, channels, height, width] (Gemma 3, SmolVLM), [tiles, patches, ..] with padding
+  // (LFM2-VL).
   at::Tensor values;
-  int64_t grid_rows = 0, grid_columns = 0;  // of patches, where `values` are patches
-  // Of LFM2-VL, whose `values` are [tiles, patches, p · p · channels] with padding: each tile's
-  // rows and columns of patches.
+  int64_t grid_rows = 0, grid_columns = 0;  // of patches: Qwen (by merged cell), Gemma 4
+  // Of LFM2-VL: each tile's rows and columns of patches.
   std::vector<std::array<int64_t, 2>> tiles = {};
 };
 
