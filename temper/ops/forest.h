@@ -41,8 +41,9 @@ struct ExternalRows {
   // Not 0: the features are the cells of an image's grid, row by row, and families with rotary
   // positions of three axes place them so (Forest::rotation).
   int64_t grid_rows = 0, grid_columns = 0;
-  // The tokens see one another both ways, in every layer that does not keep them apart
-  // (ops::AttentionSpec::causal): such rows are whole, in one segment and in one pass.
+  // The tokens see one another both ways, but for what is before a window, in every layer that does
+  // not keep them apart (ops::AttentionSpec::causal): such rows are whole, in one segment and in
+  // one pass.
   bool open = false;
   std::shared_ptr<const ExternalSource> source = {};
   int64_t cells() const { return grid_rows * grid_columns; }

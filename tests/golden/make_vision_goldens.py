@@ -5,8 +5,8 @@
 
 Every directory is a Hugging Face model of random weights, as in make_model_goldens.py, with expected.safetensors and
 expected.json:
-  images                of each image its grid of patches (rows, columns) or, of LFM2-VL, the grids of its tiles, and the
-                        numbers of tokens of its parts, between which its rows have text
+  images                of each image its grid of patches (rows, columns) or, of LFM2-VL, the grids of its tiles, and
+                        the numbers of tokens of its parts, between which its rows have text
   pixels.I              its pixels as transformers' processors give them
   features.I, deep.I    what the language model reads in place of its tokens; what is added after the first layers
   rows                  token ids, and which images stand at their placeholders
@@ -136,11 +136,12 @@ def families():
     gemma4 = models.sized(num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, hidden_size=20, head_dim=8,
                           sliding_window=6, layer_types=["sliding_attention", "full_attention", "full_attention"],
                           global_head_dim=16)
-    vision = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-                  head_dim=8, patch_size=4, pooling_kernel_size=2, position_embedding_size=12)
-    ids = dict(image_token_id=IMAGE, video_token_id=59, audio_token_id=60, audio_config=None)
+    vision = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+                  num_key_value_heads=1, head_dim=8, patch_size=4, pooling_kernel_size=2, position_embedding_size=12)
+    ids = dict(image_token_id=IMAGE, video_token_id=5, audio_token_id=6, audio_config=None)
     yield ("gemma4", transformers.Gemma4ForConditionalGeneration, transformers.Gemma4Config(
-        text_config=gemma4 | dict(num_kv_shared_layers=1, vocab_size_per_layer_input=61, hidden_size_per_layer_input=12),
+        text_config=gemma4 | dict(num_kv_shared_layers=1, vocab_size_per_layer_input=61,
+                                  hidden_size_per_layer_input=12),
         vision_config=vision | dict(use_clipped_linears=True), **ids), Gemma4())
     yield ("gemma4_open", transformers.Gemma4ForConditionalGeneration, transformers.Gemma4Config(
         text_config=gemma4 | dict(hidden_size_per_layer_input=0, use_bidirectional_attention="vision"),
@@ -226,6 +227,9 @@ def make(name, cls, config, kind):
         config.get_text_config().pad_token_id = 0
     config._attn_implementation = "eager"
     model = cls(config).eval()
+    for module in model.modules():  # padding, of which there is none here, would have no gradient
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
     models.randomize(model, config)
     randomize_tower(model)
     model.save_pretrained(directory)
@@ -249,7 +253,7 @@ def make(name, cls, config, kind):
     for file in directory.rglob("*.*"):
         file.chmod(0o644)
     print(name, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) // 1000, "KB", counts,
-          -tensors["logp"].mean().item(), {k: tuple(v.shape) for k, v in tensors.items() if k.startswith(("feat", "deep"))})
+          -tensors["logp"].mean().item())
 
 
 if __name__ == "__main__":

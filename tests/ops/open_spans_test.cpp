@@ -63,8 +63,8 @@ TEST_CASE("open rows see one another, and text before and behind them sees what 
   const int64_t top = 9;  // its first token
   expect(top + 19, top + 9, top + 20);
   expect(top + 20, top + 10, top + 90);
-  expect(top + 60, top + 20, top + 90);
-  expect(top + 89, top + 20, top + 90);
+  expect(top + 60, top + 50, top + 90);
+  expect(top + 89, top + 79, top + 90);
   expect(top + 90, top + 80, top + 102);
   expect(top + 102, top + 92, top + 103);
   // The child's span begins where its parent ends.

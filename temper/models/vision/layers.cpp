@@ -110,10 +110,10 @@ at::Tensor TowerAttention::forward(const at::Tensor& x, const nn::Context& conte
 
 std::shared_ptr<const Forest> all_open(const std::vector<int64_t>& counts) {
   auto forest = std::make_shared<Forest>();
-  for (const int64_t count : counts) {
+  for (const int64_t count : counts)
     forest->add_root(std::vector<int32_t>(static_cast<size_t>(count), 0));
+  for (const int64_t count : counts)
     forest->open.insert(forest->open.end(), static_cast<size_t>(count), {0, count});
-  }
   return forest;
 }
 

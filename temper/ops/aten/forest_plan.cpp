@@ -79,10 +79,9 @@ std::vector<ForestPlan::Pair> ForestPlan::pairs(int64_t depth) const {
 void ForestPlan::cut(const Pair& pair, const Sight& sight,
                      std::vector<std::vector<Rectangle>>& rounds) const {
   const auto position = [&](int64_t row) { return host_position_[static_cast<size_t>(row)]; };
-  // Of a row's keys of its own node the first that its span has, and the end.
-  const auto open = [&](int64_t row) {
-    return sight.open ? open_[static_cast<size_t>(row)]
-                      : OpenSpan{position(row), position(row) + 1};
+  // Of a row's keys of its own node.
+  const auto end_of = [&](int64_t i) {
+    return sight.open ? open_[static_cast<size_t>(i)].end : position(i) + 1;
   };
   const int64_t fits = scratch_numbers(device_) / (sight.heads * (pair.key_end - pair.key));
   const int64_t most = std::max(kFewestRows, pair.causal ? std::min(fits, kCausalRows) : fits);
@@ -90,11 +89,10 @@ void ForestPlan::cut(const Pair& pair, const Sight& sight,
   for (int64_t row = pair.query; row < pair.query_end; row += most) {
     const int64_t end = std::min(row + most, pair.query_end);
     Rectangle r{row, end - row, pair.key, (pair.causal ? end : pair.key_end) - pair.key};
-    if (pair.causal) r.keys += open(end - 1).end - position(end - 1) - 1;
+    if (pair.causal) r.keys += end_of(end - 1) - position(end - 1) - 1;
     if (sight.window > 0) {
       int64_t earliest = position(row);
-      for (int64_t i = row; i < end; ++i)
-        earliest = std::min(earliest, std::min(position(i), open(i).first + sight.window - 1));
+      for (int64_t i = row + 1; i < end; ++i) earliest = std::min(earliest, position(i));
       const int64_t out_of_reach = earliest - sight.window + 1 - position(pair.key);
       const int64_t skipped = std::clamp<int64_t>(out_of_reach, 0, r.keys);
       r.key += skipped;
@@ -125,7 +123,7 @@ PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool mas
   Upload upload;
   query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
   key.upload_to(upload, b.key, b.key_position, b.key_place, b.key_row);
-  if (open) spans.upload_to(upload, b.open_first, b.open_end);
+  if (open) spans.upload_to(upload, b.open_end);
   upload.to(device_);
   return b;
 }

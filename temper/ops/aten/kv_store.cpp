@@ -103,8 +103,7 @@ std::vector<AtenKvPass::Reading> AtenKvPass::readings(const AttentionSpec& spec)
     const int64_t most = std::max<int64_t>(fits, kFewestRows);
     for (int64_t i = 0; i < s.rows; i += most) {
       Reading r{s.first_row + i, std::min(most, s.rows - i), &s.pages, 0, 0};
-      int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
-      if (opens(spec)) reach = std::min(reach, open_[static_cast<size_t>(r.row)].first);
+      const int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
       const int64_t end = end_of(r, opens(spec));
       check(end <= begin + s.rows, "cached attention: an open span goes on behind its pass");
       r.first_page = reach / page_tokens_;
@@ -143,7 +142,7 @@ PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings, bool open) c
   at::Tensor page, first, last;
   Upload upload;
   query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
-  if (open) spans.upload_to(upload, b.open_first, b.open_end);
+  if (open) spans.upload_to(upload, b.open_end);
   upload.add(page, table, {count, pages, 1});
   upload.add(first, start, {count, 1});
   upload.add(last, end, {count, 1});

@@ -72,11 +72,7 @@ void fill_hidden(const AttentionSpec& s, const PaddedBatch& b, const Sizes& n, a
   if (!b.masked) return;
   const at::Tensor query = b.query_position.unsqueeze(2), key = b.key_position.unsqueeze(1);
   at::Tensor hidden = b.open_end.defined() ? key >= b.open_end.unsqueeze(2) : key > query;
-  if (s.window > 0) {
-    at::Tensor before = (query - key).ge(s.window);
-    if (b.open_first.defined()) before.bitwise_and_(key < b.open_first.unsqueeze(2));
-    hidden.bitwise_or_(before);
-  }
+  if (s.window > 0) hidden.bitwise_or_((query - key).ge(s.window));
   x.view({n.batch, n.kv_heads, n.group, n.queries, n.keys})
       .masked_fill_(hidden.view({n.batch, 1, 1, n.queries, n.keys}), value);
 }

@@ -18,8 +18,8 @@ constexpr int64_t kNoQuery = -1, kNoKey = std::numeric_limits<int64_t>::max() / 
 // except where several queries of a cache share pages.
 struct PaddedBatch {
   at::Tensor query, query_position;  // [B, Lq]; padding is any row, at kNoQuery
-  at::Tensor open_first, open_end;   // [B, Lq], the queries' open spans; undefined: none are open
-  at::Tensor key, key_position;      // [B, Lk]; padding is any row, at kNoKey
+  at::Tensor open_end;           // [B, Lq], of the queries' open spans; undefined: none are open
+  at::Tensor key, key_position;  // [B, Lk]; padding is any row, at kNoKey
   // Which places of [B Lq] and [B Lk] are no padding, undefined where all are none; and their rows.
   at::Tensor query_place, query_row, key_place, key_row;
   bool masked = true;           // false: every query reaches every key

@@ -42,15 +42,11 @@ void PaddedRows::upload_to(Upload& upload, at::Tensor& row, at::Tensor& position
 }
 
 void PaddedSpans::add(int64_t count, const OpenSpan* open) {
-  for (int64_t i = 0; i < length_; ++i) {
-    first_.push_back(i < count ? open[i].first : 0);
-    end_.push_back(i < count ? open[i].end : 0);
-  }
+  for (int64_t i = 0; i < length_; ++i) end_.push_back(i < count ? open[i].end : 0);
 }
 
-void PaddedSpans::upload_to(Upload& upload, at::Tensor& first, at::Tensor& end) const {
-  const std::vector<int64_t> shape{static_cast<int64_t>(first_.size()) / length_, length_};
-  upload.add(first, first_, shape);
+void PaddedSpans::upload_to(Upload& upload, at::Tensor& end) const {
+  const std::vector<int64_t> shape{static_cast<int64_t>(end_.size()) / length_, length_};
   upload.add(end, end_, shape);
 }
 

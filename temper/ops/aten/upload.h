@@ -41,16 +41,16 @@ class PaddedRows {
   std::vector<int64_t> row_, position_, place_, real_;
 };
 
-// The open spans of such ranges of rows, [B, length] each; padding has any.
+// The ends of the open spans of such ranges of rows, [B, length] each; padding has any.
 class PaddedSpans {
  public:
   explicit PaddedSpans(int64_t length) : length_(length) {}
   void add(int64_t count, const OpenSpan* open);
-  void upload_to(Upload& upload, at::Tensor& first, at::Tensor& end) const;
+  void upload_to(Upload& upload, at::Tensor& end) const;
 
  private:
   int64_t length_;
-  std::vector<int64_t> first_, end_;
+  std::vector<int64_t> end_;
 };
 
 }  // namespace temper::ops::aten_impl

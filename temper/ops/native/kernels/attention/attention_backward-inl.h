@@ -140,7 +140,7 @@ class TreeGradient {
       });
       std::fill(dq + i * row, dq + i * row + dim, 0.0f);
     }
-    const int64_t oldest = oldest_seen(shape_.window, position, open_of(0));
+    const int64_t oldest = oldest_seen(shape_.window, position);
     for (int64_t p = oldest / kPage; p < pages_of(end); ++p) {
       const int64_t index = path_[static_cast<size_t>(p)], keys = std::min(kPage, end - p * kPage);
       const float* key_columns = packed + index * page_floats(dim);
@@ -149,8 +149,7 @@ class TreeGradient {
       small_product(count, kPage, dim, q, row, 1, key_columns, 0, probability_, kPage, false);
       small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = oldest_seen(shape_.window, position + i, open_of(i)),
-                      to = open_of(i).end;
+        const int64_t from = oldest_seen(shape_.window, position + i), to = open_of(i).end;
         softmax_row(a_.lse[(first + i) * shape_.num_heads + head_], delta_[i],
                     static_cast<int32_t>(std::clamp<int64_t>(from - p * kPage, 0, kPage)),
                     static_cast<int32_t>(std::clamp<int64_t>(to - p * kPage, 0, kPage)),

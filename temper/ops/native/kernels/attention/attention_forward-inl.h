@@ -108,9 +108,7 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
 // The oldest key that a query of the block sees.
 template <class B>
 int64_t oldest_key(const AttentionShape& shape, const QueryBlock<B>& block, int64_t query) {
-  const int64_t position = block.first_position + query;
-  return oldest_seen(shape.window, position,
-                     block.open ? block.open[query] : OpenPositions{position, position + 1});
+  return oldest_seen(shape.window, block.first_position + query);
 }
 
 struct PageRange {

@@ -1,8 +1,8 @@
 // Attention over a token forest (temper/ops/forest.h), and over pages of cached keys and values.
 //
 // The result of one query token at absolute position p, head h, over the keys j = lo..p of its path
-// (lo = 0, or p - window + 1; where the token is in an open span, lo..end of that span, and at
-// least from its beginning on), is defined without reference to anything else in the batch:
+// (lo = 0, or p - window + 1; in an open span up to its end, not p), is defined without reference
+// to anything else in the batch:
 //   s_j  = Σ_d q[d] k_j[d]       one chain of fused multiply-adds, d ascending; times scale;
 //                                soft-capped: cap tanh(s / cap)
 //   e_j  = exp(s_j - max_j s_j)
@@ -65,9 +65,8 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, Q
 
 // The oldest key that a query sees. Of queries one behind the other neither it nor the end of their
 // open positions ever decreases.
-inline int64_t oldest_seen(int64_t window, int64_t position, const OpenPositions& open) {
-  const int64_t reach = window > 0 ? position - window + 1 : 0;
-  return reach <= 0 ? 0 : reach < open.first ? reach : open.first;
+inline int64_t oldest_seen(int64_t window, int64_t position) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one

@@ -23,11 +23,7 @@ struct ReferencePath {
   std::vector<int64_t> tokens;
   int64_t place = 0;
 
-  int64_t oldest(const ForestView& forest, int64_t window) const {
-    return oldest_seen(window, place,
-                       forest.open ? forest.open[tokens[static_cast<size_t>(place)]]
-                                   : OpenPositions{place, place + 1});
-  }
+  int64_t oldest(int64_t window) const { return oldest_seen(window, place); }
 };
 inline ReferencePath reference_path(const ForestView& forest, int64_t segment, int64_t token) {
   std::vector<int64_t> segments;
@@ -56,7 +52,7 @@ void reference_attention(const AttentionShape& shape, const ForestView& forest, 
       const int64_t row = t - queries.first;
       const ReferencePath seen = reference_path(forest, s, t);
       const std::vector<int64_t>& path = seen.tokens;
-      const int64_t n = static_cast<int64_t>(path.size()), lo = seen.oldest(forest, shape.window);
+      const int64_t n = static_cast<int64_t>(path.size()), lo = seen.oldest(shape.window);
       for (int64_t h = 0; h < heads; ++h) {
         std::vector<T> e(static_cast<size_t>(n));
         T max = 0;
@@ -110,9 +106,8 @@ void reference_attention_backward(const AttentionShape& shape, const ForestView&
            t < std::min(forest.segment_start[s + 1], queries.end); ++t) {
         const ReferencePath of_token = reference_path(forest, s, t);
         const std::vector<int64_t>& path = of_token.tokens;
-        const int64_t seen = static_cast<int64_t>(path.size()),
-                      lo = of_token.oldest(forest, shape.window), row = t - queries.first,
-                      at = (row * heads + h) * dim;
+        const int64_t seen = static_cast<int64_t>(path.size()), lo = of_token.oldest(shape.window),
+                      row = t - queries.first, at = (row * heads + h) * dim;
         T parts[16] = {};
         for (int64_t d = 0; d < dim; ++d)
           parts[d % 16] = std::fma(dout[at + d], out[at + d], parts[d % 16]);
