@@ -204,6 +204,8 @@ def randomize_tower(model):
                 continue
             if "norm" in name:
                 p.copy_(0.3 * torch.randn_like(p) + float(name.endswith("weight")))
+                if "q_norm" in name or "k_norm" in name:  # Gemma 4's scores have no factor that makes them small
+                    p.mul_(0.5)
             elif p.ndim == 1:
                 p.copy_(0.3 * torch.randn_like(p))
             else:
@@ -217,8 +219,9 @@ def own_name(name):
 
 
 def make(name, cls, config, kind):
-    torch.manual_seed(zlib.crc32(name.encode()))
-    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    seed = zlib.crc32(name.encode())
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     directory = HERE / name
     shutil.rmtree(directory, ignore_errors=True)
     for part in (config, config.get_text_config()):
