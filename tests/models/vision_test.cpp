@@ -18,7 +18,7 @@ using vision_golden::Golden;
 
 namespace {
 
-constexpr double kFeatureTolerance = 5e-6, kImageLogpTolerance = 1e-5;
+constexpr double kFeatureTolerance = 5e-6, kImageLogpTolerance = 2e-5;
 
 void show_apart(const std::string& name, const std::string& what, double apart) {
   if (std::getenv("TEMPER_SHOW_DIFFERENCES"))
