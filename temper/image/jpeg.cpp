@@ -3,6 +3,7 @@
 // jpeglib.h wants FILE and size_t first.
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <string>
 
@@ -12,8 +13,12 @@
 namespace temper::image_formats {
 namespace {
 
-// Of a progressive JPEG. Photographs have about ten; every one costs a pass over the whole picture.
-constexpr int kMaxScans = 100;
+// Scans of a progressive JPEG: photographs have about ten, and every one costs a pass over the
+// whole picture. At most 100, and fewer than that of pictures so large that those would take
+// seconds.
+int most_scans(int64_t width, int64_t height) {
+  return static_cast<int>(std::clamp<int64_t>(2'000'000'000 / (width * height), 20, 100));
+}
 
 // libjpeg reports errors by a jump out of its functions. Each function here that calls it sets the
 // place to jump to and holds nothing there that needs a destructor; all state is in the object.
@@ -32,8 +37,9 @@ class JpegReader {
     require(created_);
     progress_.progress_monitor = [](j_common_ptr info) {
       auto& self = *static_cast<JpegReader*>(info->client_data);
-      if (self.info_.input_scan_number > kMaxScans) {
-        std::snprintf(self.message_, sizeof self.message_, "more than %d scans", kMaxScans);
+      const int most = most_scans(self.info_.image_width, self.info_.image_height);
+      if (self.info_.input_scan_number > most) {
+        std::snprintf(self.message_, sizeof self.message_, "more than %d scans", most);
         std::longjmp(self.failed_, 1);
       }
     };

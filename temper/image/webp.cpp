@@ -1,6 +1,8 @@
 // WebP by libwebp with its defaults.
 #include <webp/decode.h>
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/image/formats.h"
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "temper/base/error.h"
