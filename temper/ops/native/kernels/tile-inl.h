@@ -58,10 +58,6 @@ inline uint32_t rounded_bits(float x) {
   return ((bits & 0x7fffffffu) > 0x7f800000u ? nan : near) & 0xffff0000u;
 }
 
-// So few rows wait for b: it is fetched so many values of k ahead. Processors do so by themselves,
-// but not past the end of a page.
-constexpr int kFetchedRows = 4, kFetchedAhead = 64;
-
 // B is float, or bfloat16 or float16 that is widened as it is read.
 // One tile: kRows rows by kPanels panels over `depth` values of k. Row i of a is at a + i * a_row,
 // its k-th value a_k floats further.
@@ -70,8 +66,7 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k
                        int64_t panel_stride, float* c, int64_t c_row, bool from_c) {
 #if TEMPER_HAS_FMA
   const D d;
-  constexpr int kVectors = kPanels * kPanel / kLanes, kPerPanel = kPanel / kLanes,
-                kPerLine = 64 / sizeof(B);  // of the cache
+  constexpr int kVectors = kPanels * kPanel / kLanes, kPerPanel = kPanel / kLanes;
   hn::Vec<D> sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -80,12 +75,6 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k
       sum[i][v] = from_c ? hn::LoadU(d, c + i * c_row + v * kLanes) : hn::Zero(d);
   }
   for (int64_t k = 0; k < depth; ++k) {
-    if constexpr (kRows <= kFetchedRows)
-#pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p)
-#pragma GCC unroll 2
-        for (int j = 0; j < kPanel; j += kPerLine)
-          __builtin_prefetch(b + p * panel_stride + (k + kFetchedAhead) * kPanel + j);
     hn::Vec<D> right[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v)
