@@ -28,6 +28,9 @@ struct Quantized {
       codes = random_codes(format, rows, width, static_cast<uint32_t>(31 + values.size()));
       if (!codes.scales.empty() && codes.offsets.empty() && row_of(format).bits == 4)
         codes.scales[0] = std::ldexp(1.0f, -127);  // the smallest one
+      // A number that float16 does not have, with which a code's product is rounded.
+      if (row_of(format).offset == temper::ops::OffsetKind::kMinimum && rows % 2 == 0)
+        codes.scales[0] = 0.1f;
       return;
     }
     codes = {.format = format, .rows = rows, .width = width};
