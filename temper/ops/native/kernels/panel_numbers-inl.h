@@ -39,11 +39,8 @@ class PanelNumbers {
       make(group);
     }
   }
-  // Of one of the panels.
-  HWY_INLINE const float* of(int panel) const { return at_ + panel * apart_; }
-
- private:
-  HWY_NOINLINE void make(int64_t group) {
+  // Writes a group's to [kPanels][kPanel].
+  HWY_INLINE void write(int64_t group, float* to) const {
     const D d;
     const hn::Rebind<int32_t, D> wide;
     const hn::Rebind<int8_t, D> narrow;
@@ -62,8 +59,15 @@ class PanelNumbers {
           const auto of_group = hn::LoadU(narrow, parts);
           x = hn::Mul(x, hn::ConvertTo(d, hn::PromoteTo(wide, of_group)));
         }
-        hn::Store(x, d, made_ + p * kPanel + v * kLanes);
+        hn::StoreU(x, d, to + p * kPanel + v * kLanes);
       }
+  }
+  // Of one of the panels.
+  HWY_INLINE const float* of(int panel) const { return at_ + panel * apart_; }
+
+ private:
+  HWY_NOINLINE void make(int64_t group) {
+    write(group, made_);
     at_ = made_;
     apart_ = kPanel;
   }

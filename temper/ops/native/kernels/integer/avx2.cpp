@@ -21,11 +21,11 @@ struct Avx2 : Avx2Codes<0> {
 
 }  // namespace
 
-const IntegerInstructions kAvx2{"AVX2", integer_panel_of<Avx2>};
+const IntegerInstructions kAvx2{"AVX2", integer_panel_of<Avx2>, Avx2::kReadsPlanes};
 
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kAvx2{"AVX2", nullptr};
+const IntegerInstructions kAvx2{"AVX2", nullptr, false};
 }  // namespace temper::kernels
 #endif

@@ -12,6 +12,7 @@ template <int kAdded>
 struct Avx2Codes {
   using Ints = __m256i;
   using Floats = __m256;
+  static constexpr bool kReadsPlanes = true;
   static constexpr int kLanes = 8, kPanel = 16, kOffset = kAdded;
 
   static Ints set(int x) { return _mm256_set1_epi32(x); }
@@ -53,6 +54,34 @@ struct Avx2Codes {
     out[1] = _mm256_shuffle_epi8(table.bytes, _mm256_and_si256(_mm256_srli_epi16(both, 4), mask));
   }
 
+  static Ints fours(const unsigned char* plane) {
+    return _mm256_permutevar8x32_epi32(load(plane), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  }
+  static Ints twos(const unsigned char* plane) {
+    const Ints x = _mm256_permutevar8x32_epi32(
+        _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(plane))),
+        _mm256_setr_epi32(0, 0, 2, 2, 1, 1, 3, 3));
+    return _mm256_sllv_epi32(x, _mm256_broadcastsi128_si256(_mm_setr_epi32(4, 0, 4, 0)));
+  }
+  static Ints ones(const unsigned char* plane) {
+    const Ints x = _mm256_permutevar8x32_epi32(
+        _mm256_castsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(plane))),
+        _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+    return _mm256_sllv_epi32(x, _mm256_broadcastsi128_si256(_mm_setr_epi32(6, 4, 2, 0)));
+  }
+  template <int kShift>
+  static Ints masked(Ints x, int mask) {
+    return _mm256_and_si256(_mm256_srli_epi32(x, kShift), set_bytes(mask));
+  }
+  static Ints either(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+  static Ints add_bytes(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+  static Ints set_bytes(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+  // Each four rows of four indices, index by index, to row by row.
+  static Ints turned(Ints x) {
+    return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                                      0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)));
+  }
+
   static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
   static Ints multiply(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
   static Ints to_int(Floats x) { return _mm256_cvttps_epi32(x); }
@@ -64,13 +93,6 @@ struct Avx2Codes {
   static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
   static Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
   static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
-
- private:
-  // Each four rows of four indices, index by index, to row by row.
-  static Ints turned(Ints x) {
-    return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(_mm_setr_epi8(
-                                      0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)));
-  }
 };
 
 }  // namespace

@@ -20,11 +20,11 @@ struct Avx512 : Avx512Codes<0> {
 
 }  // namespace
 
-const IntegerInstructions kAvx512{"AVX-512", integer_panel_of<Avx512>};
+const IntegerInstructions kAvx512{"AVX-512", integer_panel_of<Avx512>, Avx512::kReadsPlanes};
 
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kAvx512{"AVX-512", nullptr};
+const IntegerInstructions kAvx512{"AVX-512", nullptr, false};
 }  // namespace temper::kernels
 #endif

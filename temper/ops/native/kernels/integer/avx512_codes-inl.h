@@ -12,6 +12,7 @@ template <int kAdded>
 struct Avx512Codes {
   using Ints = __m512i;
   using Floats = __m512;
+  static constexpr bool kReadsPlanes = true;
   // 24 of 32 registers hold sums.
   static constexpr int kLanes = 16, kPanel = 32, kTileRows = 12, kOffset = kAdded;
 
@@ -51,6 +52,35 @@ struct Avx512Codes {
     out[1] = _mm512_shuffle_epi8(table.bytes, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask));
   }
 
+  static Ints fours(const unsigned char* plane) {
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), load(plane));
+  }
+  static Ints twos(const unsigned char* plane) {
+    const Ints x = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7),
+        _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane))));
+    return _mm512_sllv_epi32(x, _mm512_broadcast_i32x4(_mm_setr_epi32(4, 0, 4, 0)));
+  }
+  static Ints ones(const unsigned char* plane) {
+    const Ints x = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+        _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(plane))));
+    return _mm512_sllv_epi32(x, _mm512_broadcast_i32x4(_mm_setr_epi32(6, 4, 2, 0)));
+  }
+  template <int kShift>
+  static Ints masked(Ints x, int mask) {
+    return _mm512_and_si512(_mm512_srli_epi32(x, kShift), set_bytes(mask));
+  }
+  static Ints either(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+  static Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
+  static Ints set_bytes(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+  // Each four rows of four indices, index by index, to row by row.
+  static Ints turned(Ints x) {
+    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2,
+                                                                       6, 10, 14, 3, 7, 11, 15)));
+  }
+
   static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
   static Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
   static Ints to_int(Floats x) { return _mm512_cvttps_epi32(x); }
@@ -62,13 +92,6 @@ struct Avx512Codes {
   static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   static Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
   static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-
- private:
-  // Each four rows of four indices, index by index, to row by row.
-  static Ints turned(Ints x) {
-    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2,
-                                                                       6, 10, 14, 3, 7, 11, 15)));
-  }
 };
 
 }  // namespace

@@ -14,11 +14,12 @@ struct Avx512Vnni : Avx512Codes<128> {
 
 }  // namespace
 
-const IntegerInstructions kAvx512Vnni{"AVX512-VNNI", integer_panel_of<Avx512Vnni>};
+const IntegerInstructions kAvx512Vnni{"AVX512-VNNI", integer_panel_of<Avx512Vnni>,
+                                      Avx512Vnni::kReadsPlanes};
 
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kAvx512Vnni{"AVX512-VNNI", nullptr};
+const IntegerInstructions kAvx512Vnni{"AVX512-VNNI", nullptr, false};
 }  // namespace temper::kernels
 #endif

@@ -15,11 +15,11 @@ struct AvxVnni : Avx2Codes<128> {
 
 }  // namespace
 
-const IntegerInstructions kAvxVnni{"AVX-VNNI", integer_panel_of<AvxVnni>};
+const IntegerInstructions kAvxVnni{"AVX-VNNI", integer_panel_of<AvxVnni>, AvxVnni::kReadsPlanes};
 
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kAvxVnni{"AVX-VNNI", nullptr};
+const IntegerInstructions kAvxVnni{"AVX-VNNI", nullptr, false};
 }  // namespace temper::kernels
 #endif

@@ -34,10 +34,7 @@ struct ExpandedPanel {
     memory.resize(static_cast<size_t>(groups * kPanel));
 #if TEMPER_HAS_FMA
     PanelNumbers<1> of(w, numbers, panel);
-    for (int64_t g = 0; g < groups; ++g) {
-      of.read(g);
-      std::copy_n(of.of(0), kPanel, memory.begin() + g * kPanel);
-    }
+    for (int64_t g = 0; g < groups; ++g) of.write(g, memory.data() + g * kPanel);
 #else
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < kPanel; ++r)
@@ -47,11 +44,9 @@ struct ExpandedPanel {
     return memory.data();
   }
 
-  // As they lie (4 bits, 8 bits), else [width][kPanel] bytes.
+  // Codes in planes as [width][kPanel] bytes, for instructions that do not read planes.
   const uint8_t* codes_of(const QuantizedMatrix& w, int64_t panel) {
     const ops::FormatRow& format = row_of(w.format);
-    if (format.kind != ops::CodeKind::kLinear)
-      return w.codes + panel * (w.width * kPanel * format.bits / 8);
     codes.resize(static_cast<size_t>(w.width * kPanel));
     switch (format.bits) {
       case 2:

@@ -101,7 +101,7 @@ void ScalarPanel(const IntegerPanel& p) {
     }
 }
 
-const IntegerInstructions kScalar{"scalar", ScalarPanel};
+const IntegerInstructions kScalar{"scalar", ScalarPanel, false};
 
 #if defined(__aarch64__) && TEMPER_HAS_FMA
 bool has_dot_product() {
@@ -162,9 +162,10 @@ void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const Quant
   }();
   const ops::FormatRow& format = row_of(w.format);
   const ops::CodeIntegers& integers = kIntegers[static_cast<size_t>(w.format)];
-  const bool table = format.kind == ops::CodeKind::kTable;
-  IntegerPanel p{.bits = table ? 4 : 8,
+  const bool expands = format.kind == ops::CodeKind::kLinear && !by.planes;
+  IntegerPanel p{.bits = expands ? 8 : format.bits,
                  .table = integers.table.data(),
+                 .first = format.first,
                  .unit = integers.unit,
                  .zero_points = format.offset == ops::OffsetKind::kZero,
                  .width = w.width,
@@ -179,7 +180,8 @@ void MultiplyTask(const RoundedRows& x, int64_t first, int64_t rows, const Quant
                  .scratch = scratch.codes};
   for (int64_t panel = begin; panel < end; ++panel) {
     const int64_t j = panel * kPanel, columns = std::min<int64_t>(kPanel, w.rows - j);
-    p.codes = expanded.codes_of(w, panel);
+    p.codes = expands ? expanded.codes_of(w, panel)
+                      : w.codes + panel * (w.width * kPanel * format.bits / 8);
     p.scales = expanded.numbers_of(w, w.scales, panel, expanded.scales);
     p.offsets = expanded.numbers_of(w, w.offsets, panel, expanded.offsets);
     by.multiply(p);

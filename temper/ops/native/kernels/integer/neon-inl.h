@@ -11,6 +11,7 @@ namespace {
 struct Neon {
   using Ints = int32x4_t;
   using Floats = float32x4_t;
+  static constexpr bool kReadsPlanes = false;
   static constexpr int kLanes = 4, kPanel = 16, kTileRows = 4, kOffset = 0;
 
   static Ints set(int x) { return vdupq_n_s32(x); }

@@ -5,10 +5,10 @@
 #include "temper/ops/native/kernels/integer/neon-inl.h"
 
 namespace temper::kernels {
-const IntegerInstructions kNeon{"NEON", integer_panel_of<Neon>};
+const IntegerInstructions kNeon{"NEON", integer_panel_of<Neon>, Neon::kReadsPlanes};
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kNeon{"NEON", nullptr};
+const IntegerInstructions kNeon{"NEON", nullptr, false};
 }  // namespace temper::kernels
 #endif

@@ -6,10 +6,11 @@
 #include "temper/ops/native/kernels/integer/neon-inl.h"
 
 namespace temper::kernels {
-const IntegerInstructions kNeonDot{"NEON's dot product", integer_panel_of<Neon>};
+const IntegerInstructions kNeonDot{"NEON's dot product", integer_panel_of<Neon>,
+                                   Neon::kReadsPlanes};
 }  // namespace temper::kernels
 #else
 namespace temper::kernels {
-const IntegerInstructions kNeonDot{"NEON's dot product", nullptr};
+const IntegerInstructions kNeonDot{"NEON's dot product", nullptr, false};
 }  // namespace temper::kernels
 #endif

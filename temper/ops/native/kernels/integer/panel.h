@@ -14,8 +14,9 @@ constexpr long kIntegerDepth = 256, kIntegerScratch = kIntegerDepth * 32;
 struct IntegerPanel {
   // The panel's codes and scales, laid out as quantized.h says; `group` is a multiple of 4 except
   // for scalar_panel.
-  int bits;                  // 4 or 8
+  int bits;                  // 4 or 8; with `planes` below 2, 3, 5 or 6, too
   const signed char* table;  // of 4 bits: the integers of the codes
+  int first;                 // of 2, 3, 5 and 6 bits: the integer of code 0
   float unit;                // a value is its integer * unit * scale
   const unsigned char* codes;
   const float* scales;
@@ -37,6 +38,7 @@ struct IntegerPanel {
 struct IntegerInstructions {
   const char* name;
   void (*multiply)(const IntegerPanel&);
+  bool planes;  // whether they read codes of 2, 3, 5 and 6 bits; else such codes come as bytes
 };
 // AVX512-VNNI, and AVX-512 without it, for panels of 32.
 extern const IntegerInstructions kAvx512Vnni, kAvx512;

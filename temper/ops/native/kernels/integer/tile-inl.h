@@ -7,6 +7,13 @@
 //     Table, made of the table's 16 bytes;
 //     eight(codes, Ints out[kVectors]): the bytes of four indices of a panel's rows, side by side
 //     for each row, of 8-bit codes that begin there; four(Table, ..): of 4-bit codes;
+//     kReadsPlanes; if so, of codes of 2, 3, 5 and 6 bits, for two vectors:
+//         fours, twos, ones(plane): a unit's plane (quantized.h); index i of rows 4d to 4d + 3 is
+//         32 bits, 4d + i, its bits from bit 0, 4 or 6 of each byte on, those of rows half a panel
+//         further from 4, 6 or 7 on;
+//         masked<shift>(Ints, int mask): each byte, shifted to the right; turned(Ints): each four
+//         rows of four indices, index by index, to row by row; either(a, b), add_bytes(a, b),
+//         set_bytes(int);
 //     dot(Ints sum, Ints w, Ints x): the sum of four products added in each lane, exactly;
 //     subtract, multiply(Ints, Ints), to_int(Floats), to_float(Ints);
 //     load(const float*), store(Floats, float*), set(float), zero(), add, subtract, multiply.
@@ -16,21 +23,61 @@
 
 namespace temper::kernels {
 
+// How far ahead codes are fetched, in fours of indices: processors do so by themselves, but not
+// past the end of a page.
+constexpr long kCodesAhead = 32;
+
 template <class Isa>
 constexpr int kVectorsOf = Isa::kPanel / Isa::kLanes;
+
+// Four indices of a panel whose codes lie in planes; `first` is the integer of code 0.
+template <class Isa, int kBits>
+inline void from_planes(const unsigned char* unit, int first, typename Isa::Ints* out) {
+  constexpr int kHalf = Isa::kPanel / 2;
+  typename Isa::Ints low = Isa::set(0), high = low;
+  if constexpr (kBits >= 4) {
+    const auto fours = Isa::fours(unit);
+    low = Isa::template masked<0>(fours, 15);
+    high = Isa::template masked<4>(fours, 15);
+    unit += 4 * kHalf;
+  }
+  if constexpr (kBits & 2) {
+    constexpr int kDown = kBits >= 4 ? 0 : 4;
+    const auto twos = Isa::twos(unit);
+    low = Isa::either(low, Isa::template masked<kDown>(twos, 0x30 >> kDown));
+    high = Isa::either(high, Isa::template masked<kDown + 2>(twos, 0x30 >> kDown));
+    unit += 2 * kHalf;
+  }
+  if constexpr (kBits & 1) {
+    constexpr int kDown = 7 - kBits;
+    const auto ones = Isa::ones(unit);
+    low = Isa::either(low, Isa::template masked<kDown>(ones, 0x40 >> kDown));
+    high = Isa::either(high, Isa::template masked<kDown + 1>(ones, 0x40 >> kDown));
+  }
+  const auto added = Isa::set_bytes(first + Isa::kOffset);
+  out[0] = Isa::add_bytes(Isa::turned(low), added);
+  out[1] = Isa::add_bytes(Isa::turned(high), added);
+}
 
 // Weights as the tile reads them: four indices, k/4-th, of all rows of the panel.
 template <class Isa, int kBits>
 struct CodesAsTheyLie {
+  static constexpr long kBytes = kBits * Isa::kPanel / 2;  // of four indices
   const unsigned char* codes;
   typename Isa::Table table;
+  int first;
 
-  CodesAsTheyLie(const IntegerPanel& p) : codes(p.codes), table(p.table) {}
+  CodesAsTheyLie(const IntegerPanel& p) : codes(p.codes), table(p.table), first(p.first) {}
   inline void at(long fours, typename Isa::Ints* out) const {
+    const unsigned char* from = codes + fours * kBytes;
+#pragma GCC unroll 4
+    for (long i = 0; i < kBytes; i += 64) __builtin_prefetch(from + kCodesAhead * kBytes + i);
     if constexpr (kBits == 4)
-      Isa::four(table, codes + fours * 2 * Isa::kPanel, out);
+      Isa::four(table, from, out);
+    else if constexpr (kBits == 8)
+      Isa::eight(from, out);
     else
-      Isa::eight(codes + fours * 4 * Isa::kPanel, out);
+      from_planes<Isa, kBits>(from, first, out);
   }
 };
 template <class Isa>
@@ -173,6 +220,12 @@ inline void integer_panel(const IntegerPanel& p) {
 }
 template <class Isa>
 void integer_panel_of(const IntegerPanel& p) {
+  if constexpr (Isa::kReadsPlanes) {
+    if (p.bits == 2) return integer_panel<Isa, 2>(p);
+    if (p.bits == 3) return integer_panel<Isa, 3>(p);
+    if (p.bits == 5) return integer_panel<Isa, 5>(p);
+    if (p.bits == 6) return integer_panel<Isa, 6>(p);
+  }
   p.bits == 4 ? integer_panel<Isa, 4>(p) : integer_panel<Isa, 8>(p);
 }
 
