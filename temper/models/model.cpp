@@ -7,6 +7,7 @@
 #include "temper/models/vision/encoder.h"
 #include "temper/nn/blocks.h"
 #include "temper/ops/layers/embedding.h"
+#include "temper/ops/rounding.h"
 
 namespace temper::models {
 
@@ -49,8 +50,7 @@ bool uses_arithmetic(const Storage& storage, const std::set<ops::WeightFormat>& 
   if (storage.arithmetic == ops::Arithmetic::kExact) return true;
   const auto takes = [&](Format f) {
     if (storage.arithmetic == ops::Arithmetic::kInteger) return ops::has_integers(f);
-    return f == Format::kBFloat16 || f == Format::kRoundedBFloat16 ||
-           (storage.arithmetic == ops::Arithmetic::kAmx && ops::is_quantized(f));
+    return ops::rounds_factors(f, storage.arithmetic);
   };
   if (takes(storage.weights) || (storage.blocks && takes(*storage.blocks))) return true;
   return storage.file && std::ranges::any_of(held, takes);

@@ -153,6 +153,7 @@ std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scal
                                         uint64_t key, bool dora) const {
   auto lora = std::make_unique<Lora>(owner, in(), out(), rank, scale, dropout, key, dora);
   lora->each_parameter([&](const char*, Parameter& p) { p.set_device(weight.device()); });
+  lora->set_arithmetic(weight.format(), weight.arithmetic());
   if (owner_ >= 0)
     lora->each_parameter([&](const char*, Parameter& p) { p.give_to(owner_, group_); });
   if (split_ == LinearSplit::kNone) return lora;

@@ -10,6 +10,7 @@
 #include "temper/ops/layers/dropout.h"
 #include "temper/ops/layers/linear.h"
 #include "temper/ops/product.h"
+#include "temper/ops/rounding.h"
 
 namespace temper::nn {
 namespace {
@@ -44,6 +45,14 @@ Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, d
                                   Init{Init::Kind::kOnes, 0});
 }
 
+void Lora::set_arithmetic(ops::WeightFormat beside, ops::Arithmetic arithmetic) {
+  if (!ops::rounds_factors(beside, arithmetic)) return;
+  for (Part* part : {&lora_A, &lora_B}) {
+    part->weight.set_format(ops::WeightFormat::kRoundedBFloat16);
+    part->weight.set_arithmetic(arithmetic);
+  }
+}
+
 void Lora::each_parameter(const std::function<void(const char* name, Parameter&)>& visit) {
   visit("lora_A", lora_A.weight);
   visit("lora_B", lora_B.weight);
@@ -55,8 +64,8 @@ at::Tensor Lora::row_norms(const Parameter& base) const {
   const uint64_t now[3] = {base.updates(), lora_A.weight.updates(), lora_B.weight.updates()};
   if (norms_.defined() && std::equal(now, now + 3, norms_of_)) return norms_;
   const at::NoGradGuard no_grad;
-  norms_ = ops::adapted_row_norms(rows_of(base), lora_A.weight.value().detach(),
-                                  lora_B.weight.value().detach(), scale);
+  norms_ = ops::adapted_row_norms(rows_of(base), ops::read(lora_A.weight.stored()).detach(),
+                                  ops::read(lora_B.weight.stored()).detach(), scale);
   if (inputs_divided_by) {
     norms_ = norms_.square();
     inputs_divided_by->all_reduce_sum(norms_);

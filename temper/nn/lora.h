@@ -37,6 +37,9 @@ class Lora {
  public:
   Part lora_A, lora_B;
   std::optional<Part> lora_magnitude_vector;  // DoRA's m
+  // A and B are multiplied as the matrix beside them, which is kept so: where products with that
+  // one round both factors to bfloat16, theirs do.
+  void set_arithmetic(ops::WeightFormat beside, ops::Arithmetic arithmetic);
   // All of them, by the names above.
   void each_parameter(const std::function<void(const char* name, Parameter&)>& visit);
 

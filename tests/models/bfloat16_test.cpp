@@ -119,21 +119,19 @@ TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into
 
 namespace {
 
-// Sampling and scoring of the model agree to the bit, and not with those of exact arithmetic, from
-// which they are less than `near` away.
-void check_sampler(const char* name, models::Storage storage, double near = 0.05) {
-  const auto fast = models::load_model(golden_model(name), storage);
-  storage.arithmetic = ops::Arithmetic::kExact;
-  const auto exact = models::load_model(golden_model(name), storage);
-  const at::NoGradGuard no_grad;
-  const at::Tensor a = logp(*fast), b = logp(*exact);
-  CHECK(!at::equal(a, b));
-  CHECK((a - b).abs().max().item<double>() < near);
+std::unique_ptr<CausalLM> adapted(const std::string& name, const models::Storage& storage) {
+  auto model = models::load_model(golden_model(name), storage);
+  models::load_adapter(*model, golden_model(name) + "/adapter");
+  return model;
+}
+
+// Sampling and scoring of the model agree to the bit.
+void check_sampler(CausalLM& model) {
   generate::GenerationOptions options;
   options.max_new_tokens = 12;
   options.ignore_eos = true;
   const std::vector<std::vector<int32_t>> prompts{{3, 5, 7}, {2, 4, 6, 8, 10}, {11}};
-  generate::generate(*fast, prompts, 2, options, [&](const generate::Completion& c) {
+  generate::generate(model, prompts, 2, options, [&](const generate::Completion& c) {
     auto forest = std::make_shared<Forest>();
     std::vector<int32_t> tokens = prompts[static_cast<size_t>(c.index)];
     const int64_t first = static_cast<int64_t>(tokens.size()) - 1;
@@ -145,9 +143,39 @@ void check_sampler(const char* name, models::Storage storage, double near = 0.05
       target.push_back(c.tokens[i]);
     }
     const at::Tensor scored =
-        fast->token_logp(fast->forward({.forest = forest}), rows, target).logp;
+        model.token_logp(model.forward({.forest = forest}), rows, target).logp;
     CHECK(at::equal(scored, at::tensor(c.logprobs)));
   });
+}
+
+// The same, and they do not agree with those of exact arithmetic, from which they are less than
+// `near` away.
+void check_sampler(const char* name, models::Storage storage, double near = 0.05) {
+  const auto fast = models::load_model(golden_model(name), storage);
+  storage.arithmetic = ops::Arithmetic::kExact;
+  const auto exact = models::load_model(golden_model(name), storage);
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = logp(*fast), b = logp(*exact);
+  CHECK(!at::equal(a, b));
+  CHECK((a - b).abs().max().item<double>() < near);
+  check_sampler(*fast);
+}
+
+// The adapter's matrices.
+void each_of_adapter(CausalLM& model, const std::function<void(nn::Parameter&)>& visit) {
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (name.find("lora_A") != std::string::npos || name.find("lora_B") != std::string::npos)
+      visit(p);
+  });
+}
+// Whether the model gives the same where these are rounded to bfloat16.
+bool rounds_adapter(CausalLM& model) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor before = logp(model);
+  each_of_adapter(model, [](nn::Parameter& p) {
+    p.set_value(p.value().detach().to(at::kBFloat16).to(at::kFloat));
+  });
+  return at::equal(logp(model), before);
 }
 
 }  // namespace
@@ -186,4 +214,30 @@ TEST_CASE("rounded activations: gradients are near those of exact arithmetic, an
       CHECK(error < 0.03);
     }
   }
+}
+
+TEST_CASE("rounded activations: an adapter's matrices are multiplied as the one beside them" *
+          doctest::test_suite("exact")) {
+  using ops::Arithmetic;
+  using ops::WeightFormat;
+  for (const Arithmetic arithmetic : {Arithmetic::kFast, Arithmetic::kAmx}) {
+    const models::Storage storage{WeightFormat::kBFloat16, {}, arithmetic};
+    const auto fast = adapted("qwen3", storage),
+               exact = adapted("qwen3", {WeightFormat::kBFloat16, {}});
+    const auto found = gradients(*fast);
+    for (const auto& [name, gradient] : gradients(*exact)) {
+      CAPTURE(name);
+      const double error =
+          (found.at(name) - gradient).norm().item<double>() / gradient.norm().item<double>();
+      CHECK(error > 0);
+      CHECK(error < 0.03);
+    }
+    check_sampler(*fast);
+    CHECK(rounds_adapter(*fast));
+    CHECK(!rounds_adapter(*exact));
+  }
+  CHECK(rounds_adapter(
+      *adapted("qwen3", {.blocks = WeightFormat::kNf4, .arithmetic = Arithmetic::kAmx})));
+  CHECK(!rounds_adapter(
+      *adapted("qwen3", {.blocks = WeightFormat::kNf4, .arithmetic = Arithmetic::kInteger})));
 }

@@ -7,6 +7,7 @@
 #include "temper/ops/aten/common.h"
 #include "temper/ops/aten/dequantized.h"
 #include "temper/ops/aten/integer_products.h"
+#include "temper/ops/rounding.h"
 
 namespace temper::ops {
 namespace aten_impl {
@@ -15,10 +16,6 @@ namespace {
 bool is_bfloat16(const Weight& w) {
   return (w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16) &&
          w.values.scalar_type() != at::kDouble;
-}
-bool rounds_both(const Weight& w) {
-  if (w.quantized) return w.arithmetic == Arithmetic::kAmx;
-  return (w.arithmetic == Arithmetic::kFast || w.arithmetic == Arithmetic::kAmx) && is_bfloat16(w);
 }
 
 // The factors of products that round both to bfloat16. Where a device multiplies bfloat16 and sums
@@ -44,17 +41,17 @@ void multiply_into(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool
 at::Tensor factor(const Weight& w, int64_t first, int64_t count) {
   if (w.quantized) {
     const at::Tensor rows = dequantized(*w.quantized, first, count);
-    return rounds_both(w) ? rounded(rows) : rows;
+    return rounds_factors(w) ? rounded(rows) : rows;
   }
   const at::Tensor rows = w.values.narrow(0, first, count);
   if (!is_bfloat16(w)) return rows;
-  return rounds_both(w) ? rounded(rows) : rows.to(at::kBFloat16).to(at::kFloat);
+  return rounds_factors(w) ? rounded(rows) : rows.to(at::kBFloat16).to(at::kFloat);
 }
 
 // Rows of the weight at once: all of those that are read as they lie, else as many as fit.
 int64_t rows_at_once(const Weight& w) {
   const bool as_it_lies =
-      !w.quantized && (!is_bfloat16(w) || (rounds_both(w) && w.values.is_cuda()));
+      !w.quantized && (!is_bfloat16(w) || (rounds_factors(w) && w.values.is_cuda()));
   if (as_it_lies) return std::max<int64_t>(w.out(), 1);
   return std::max<int64_t>(scratch_numbers(w.tensor().device()) / std::max<int64_t>(w.in(), 1), 1);
 }
@@ -97,7 +94,7 @@ void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
     if (bias.defined()) y.add_(bias);
     return;
   }
-  const at::Tensor left = aten_impl::rounds_both(w) ? aten_impl::rounded(x) : x;
+  const at::Tensor left = rounds_factors(w) ? aten_impl::rounded(x) : x;
   aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
     aten_impl::multiply_into(y.narrow(1, first, count), left, rows.t(), false);
   });
@@ -107,7 +104,7 @@ void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
 void AtenBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx,
                                       bool accumulate, const at::Tensor&) const {
   const aten_impl::BelowAutograd below;
-  const at::Tensor left = aten_impl::rounds_both(w) ? aten_impl::rounded(dy) : dy;
+  const at::Tensor left = rounds_factors(w) ? aten_impl::rounded(dy) : dy;
   if (w.out() == 0 && !accumulate) dx.zero_();
   aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
     aten_impl::multiply_into(dx, left.narrow(1, first, count), rows, accumulate || first > 0);
@@ -117,7 +114,7 @@ void AtenBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, at:
 void AtenBackend::weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
                                   at::Tensor& dw, bool accumulate, const at::Tensor&) const {
   const aten_impl::BelowAutograd below;
-  const bool rounds = aten_impl::rounds_both(w);
+  const bool rounds = rounds_factors(w);
   aten_impl::multiply_into(dw, (rounds ? aten_impl::rounded(dy) : dy).t(),
                            rounds ? aten_impl::rounded(x) : x, accumulate);
 }

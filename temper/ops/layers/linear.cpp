@@ -7,6 +7,7 @@
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
+#include "temper/ops/rounding.h"
 
 namespace temper::ops {
 namespace {
@@ -69,10 +70,11 @@ Tensors linear_gradients(const LinearInput& in, const std::vector<LinearOperand>
   const bool x_needed = d.wanted(0), other_needed = d.wanted(1);
   Tensors grads(2 + 2 * operands.size());
   const int64_t n = in.x.size(0);
-  // The input's values, computed again and packed once for weights of the same rows that ask for
-  // them; their gradient.
+  // The input's values, computed again and packed once for weights of the same rows and rounding
+  // that ask for them; their gradient.
   at::Tensor h, h_panels, dh;
   RowRange packed;
+  bool packed_rounded = false;
   for (size_t i = 0; i < operands.size(); ++i) {
     const at::Tensor& dy = d[i];
     if (!dy.defined()) continue;
@@ -90,8 +92,11 @@ Tensors linear_gradients(const LinearInput& in, const std::vector<LinearOperand>
     if (d.wanted(place)) {
       if (!h.defined()) h = input_values(in);
       const at::Tensor own = rows.of(h);
-      if (!h_panels.defined() || rows != packed) h_panels = pack_input(weight, own);
+      const bool rounded = rounds_factors(weight);
+      if (!h_panels.defined() || rows != packed || rounded != packed_rounded)
+        h_panels = pack_input(weight, own);
       packed = rows;
+      packed_rounded = rounded;
       grads[place] = at::empty_like(weight.values);
       weight_gradient(weight, dy, own, grads[place], false, h_panels);
     }

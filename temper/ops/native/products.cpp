@@ -51,7 +51,7 @@ at::Tensor NativeBackend::pack(const Weight& w, bool transposed) const {
 }
 
 at::Tensor NativeBackend::pack_input(const Weight& w, const at::Tensor& x) const {
-  if (!rounds_input(w)) return pack(Operand{x});
+  if (!rounds_factors(w)) return pack(Operand{x});
   const int64_t k = x.size(0), n = x.size(1);
   at::Tensor panels = at::empty({kernels::packed_size(k, n)}, at::kBFloat16);
   kernels::pack(kernels::MatrixView<float>{values<float>(x), n, 1}, k, n,
@@ -96,7 +96,7 @@ void NativeBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, a
 void NativeBackend::weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
                                     at::Tensor& dw, bool accumulate,
                                     const at::Tensor& x_panels) const {
-  if (!rounds_input(w)) return product({dy, true}, {x}, dw, accumulate, {}, x_panels);
+  if (!rounds_factors(w)) return product({dy, true}, {x}, dw, accumulate, {}, x_panels);
   const at::Tensor panels = x_panels.defined() ? x_panels : pack_input(w, x);
   const int64_t m = dy.size(1), k = dy.size(0), n = x.size(1);
   kernels::gemm(m, n, k, kernels::MatrixView<float>{values<float>(dy), 1, m}, bfloat16_bits(panels),

@@ -119,7 +119,7 @@ class NativeSizes : public AtenSizes {
     return panels(transposed ? w.out() : w.in(), transposed ? w.in() : w.out(), reads_bfloat16(w));
   }
   at::Tensor pack_input(const Weight& w, const at::Tensor& x) const override {
-    return panels(x.size(0), x.size(1), rounds_input(w));
+    return panels(x.size(0), x.size(1), rounds_factors(w));
   }
   at::Tensor pack(Operand b) const override { return panels(b.rows(), b.columns(), false); }
   void multiply(const at::Tensor& /*x*/, const Weight& w, at::Tensor& /*y*/,

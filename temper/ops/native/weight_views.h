@@ -4,6 +4,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/native/kernels/gemm.h"
 #include "temper/ops/native/kernels/quantized.h"
+#include "temper/ops/rounding.h"
 #include "temper/ops/tensor_data.h"
 #include "temper/ops/weight.h"
 
@@ -18,20 +19,9 @@ inline bool reads_bfloat16(const Weight& w) {
 }
 inline kernels::Rounding rounding_of(const Weight& w) {
   using kernels::Rounding;
-  if (w.quantized) return w.arithmetic == Arithmetic::kAmx ? Rounding::kBlocks : Rounding::kNone;
-  if (!reads_bfloat16(w) || w.values.scalar_type() == at::kDouble) return Rounding::kNone;
-  switch (w.arithmetic) {
-    case Arithmetic::kExact:
-    case Arithmetic::kInteger:
-      return Rounding::kNone;
-    case Arithmetic::kFast:
-      return Rounding::kChain;
-    case Arithmetic::kAmx:
-      return Rounding::kBlocks;
-  }
-  return Rounding::kNone;
+  if (!rounds_factors(w)) return Rounding::kNone;
+  return w.arithmetic == Arithmetic::kAmx ? Rounding::kBlocks : Rounding::kChain;
 }
-inline bool rounds_input(const Weight& w) { return rounding_of(w) != kernels::Rounding::kNone; }
 
 // [k, n] = Wᵀ as it lies in W.
 template <class T>
