@@ -1,6 +1,7 @@
 // Tensors' memory, as kernels take it.
 #pragma once
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 
 #include "temper/base/error.h"
@@ -20,6 +21,13 @@ auto dispatch(const at::Tensor& x, Body body) {
 template <class T>
 const T* values(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<T>() : nullptr;
+}
+
+// A contiguous tensor without values, of the dtype and on the device of another. On the host not
+// through LibTorch's dispatcher, which takes as long as a small kernel.
+inline at::Tensor new_tensor(at::IntArrayRef sizes, const at::Tensor& like) {
+  if (!like.is_cpu()) return like.new_empty(sizes);
+  return at::detail::empty_cpu(sizes, like.scalar_type());
 }
 
 }  // namespace temper::ops

@@ -10,6 +10,7 @@
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 namespace {
@@ -127,7 +128,7 @@ Tensors grouped_products(const GroupedInput& input, const std::vector<int64_t>& 
   const at::Tensor h = grouped_values(input);
   Tensors outputs;
   for (const std::vector<LinearOperand>& layer : layers) {
-    at::Tensor y = at::empty({h.size(0), layer.at(0).weight.out()}, h.options());
+    at::Tensor y = new_tensor({h.size(0), layer.at(0).weight.out()}, h);
     backend_of(h).grouped_multiply(in_code_orders(layer, offsets, h), offsets, layer, y);
     outputs.push_back(y);
   }

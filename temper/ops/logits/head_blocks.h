@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "temper/ops/backend.h"
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 
@@ -16,7 +17,7 @@ inline int64_t blocks_of(int64_t columns) { return (columns + kLogitsBlock - 1) 
 // weightᵀ and what the tile's parts of adapters add to it.
 inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                               const std::vector<HeadAdapter>& adapters = {}) {
-  at::Tensor x = at::empty({hidden.size(0), weight.out()}, hidden.options());
+  at::Tensor x = new_tensor({hidden.size(0), weight.out()}, hidden);
   multiply(hidden, weight, x);
   for (const HeadAdapter& adapter : adapters) {
     const int64_t rows = adapter.low.size(0);

@@ -134,7 +134,7 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
   const at::Tensor rq = prepare_queries<float>(spec, rotary, rows.all(), q);
   const at::Tensor rk = prepare_keys<float>(spec, rotary, rows.all(), k),
                    rv = values_beside<float>(spec, rk, v);
-  at::Tensor out = at::empty_like(q);
+  at::Tensor out = new_tensor(q.sizes(), q);
   kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
                        values<float>(rv));
   at::Tensor lse;

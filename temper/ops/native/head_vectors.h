@@ -59,7 +59,7 @@ at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
   at::Tensor y = norm_first ? x : x.clone();
   if (!norm_first) rotate<T>(spec, rotary, position, heads, false, y);
   if (!norm.defined()) return y;
-  at::Tensor normed = at::empty_like(x);
+  at::Tensor normed = new_tensor(x.sizes(), x);
   kernels::row_kernels<T>().rms_norm(x.size(0) * heads, spec.head_dim, values<T>(y),
                                      values<T>(norm), spec.norm_eps, spec.norm_one_plus,
                                      normed.mutable_data_ptr<T>());

@@ -60,7 +60,7 @@ at::Tensor by_row(const at::Tensor& a, const at::Tensor& b, OfRow of_row) {
 
 at::Tensor NativeBackend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
                                    bool add_unit_offset) const {
-  at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
+  at::Tensor y = new_tensor(x.sizes(), x);
   const int64_t width = weight.size(0);
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
@@ -86,7 +86,7 @@ at::Tensor NativeBackend::rms_norm_backward(const at::Tensor& x, const at::Tenso
 }
 
 at::Tensor NativeBackend::center(const at::Tensor& x) const {
-  at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
+  at::Tensor y = new_tensor(x.sizes(), x);
   const int64_t width = x.size(-1);
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
@@ -97,7 +97,7 @@ at::Tensor NativeBackend::center(const at::Tensor& x) const {
 
 at::Tensor NativeBackend::gated(Activation activation, const at::Tensor& gate,
                                 const at::Tensor& up) const {
-  at::Tensor y = at::empty_like(gate, at::MemoryFormat::Contiguous);
+  at::Tensor y = new_tensor(gate.sizes(), gate);
   dispatch(gate, [&](auto zero) {
     using T = decltype(zero);
     row_kernels<T>().gated(y.numel(), activation, values<T>(gate), values<T>(up),
@@ -110,7 +110,7 @@ std::pair<at::Tensor, at::Tensor> NativeBackend::gated_backward(Activation activ
                                                                 const at::Tensor& gate,
                                                                 const at::Tensor& up,
                                                                 const at::Tensor& dy) const {
-  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(gate);
+  at::Tensor dgate = new_tensor(gate.sizes(), gate), dup = new_tensor(gate.sizes(), gate);
   dispatch(gate, [&](auto zero) {
     using T = decltype(zero);
     row_kernels<T>().gated_backward(dgate.numel(), activation, values<T>(gate), values<T>(up),
@@ -122,7 +122,7 @@ std::pair<at::Tensor, at::Tensor> NativeBackend::gated_backward(Activation activ
 
 at::Tensor NativeBackend::clamp_scaled(const at::Tensor& x, double low, double high, double offset,
                                        double scale) const {
-  at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
+  at::Tensor y = new_tensor(x.sizes(), x);
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     const T least = static_cast<T>(low), most = static_cast<T>(high), more = static_cast<T>(offset),
@@ -140,7 +140,7 @@ at::Tensor NativeBackend::clamp_scaled(const at::Tensor& x, double low, double h
 }
 
 at::Tensor NativeBackend::add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) const {
-  at::Tensor y = at::empty_like(a);
+  at::Tensor y = new_tensor(a.sizes(), a);
   dispatch(a, [&](auto zero) {
     using T = decltype(zero);
     row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b),
