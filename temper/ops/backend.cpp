@@ -23,6 +23,11 @@ at::Tensor on_device(const int64_t* numbers, size_t count, const at::Tensor& lik
 
 }  // namespace
 
+void Backend::multiply_each(const at::Tensor& x, const std::vector<LinearOperand>& layers,
+                            std::vector<at::Tensor>& y) const {
+  for (size_t i = 0; i < layers.size(); ++i) multiply(x, layers[i].weight, y[i], layers[i].bias);
+}
+
 void Backend::grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
                                const std::vector<LinearOperand>& layer, at::Tensor& y) const {
   for (size_t g = 0; g < layer.size(); ++g) {

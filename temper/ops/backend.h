@@ -103,6 +103,10 @@ class Backend {
   // sampling and training agree bit for bit (docs/numerics.md).
   virtual bool batch_invariant() const = 0;
 
+  // y[i] = x times each layer's weight, transposed, plus its bias: multiply() of one after the
+  // other, unless the backend has something better.
+  virtual void multiply_each(const at::Tensor& x, const std::vector<LinearOperand>& layers,
+                             std::vector<at::Tensor>& y) const;
   // multiply(), multiply_transposed() and weight_gradient() of layer[g] and rows [offsets[g],
   // offsets[g + 1]). One after the other, unless the backend has something better.
   virtual void grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,

@@ -81,6 +81,29 @@ TEST_CASE("a group's product is its layer's, to the bit, in every format") {
       }
 }
 
+TEST_CASE("products of few rows with several weights are each one's, to the bit, in every format") {
+  for (const FormatRow& row : kWeightFormats)
+    for (const Arithmetic arithmetic : kArithmetics)
+      for (const int64_t rows : {1, 12}) {
+        CAPTURE(row.name);
+        CAPTURE(rows);
+        std::vector<LinearOperand> layers{layer_of(row.format, true, 368, 256).operands[0],
+                                          layer_of(row.format, false, 112, 256).operands[1]};
+        const at::Tensor x = random({rows, 256}, 1, at::kFloat);
+        std::vector<at::Tensor> y, expected;
+        for (LinearOperand& operand : layers) {
+          operand.weight.arithmetic = arithmetic;
+          operand.weight.panels = pack(operand.weight);
+          y.push_back(at::full({rows, operand.weight.out()}, NAN));
+          expected.push_back(y.back().clone());
+        }
+        const Backend& native = native_backend();
+        native.multiply_each(x, layers, y);
+        native.Backend::multiply_each(x, layers, expected);
+        for (size_t i = 0; i < y.size(); ++i) CHECK(at::equal(y[i], expected[i]));
+      }
+}
+
 TEST_CASE("aten: products by group, gathered and gated, with their gradients") {
   each_type([](at::ScalarType type) {
     for (const bool gated : {false, true})

@@ -8,6 +8,7 @@
 #include "temper/ops/backend.h"
 #include "temper/ops/pointwise.h"
 #include "temper/ops/rounding.h"
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 namespace {
@@ -54,13 +55,20 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const a
 
 Tensors products(const LinearInput& input, const std::vector<LinearOperand>& operands) {
   const at::Tensor h = input_values(input);
+  const int64_t n = h.size(0);
   Tensors outputs;
-  for (const LinearOperand& operand : operands) {
-    const at::Tensor own = operand.rows.of(h);
-    at::Tensor y = at::empty({own.size(0), operand.weight.out()}, h.options());
-    multiply(own, operand.weight, y, operand.bias);
-    outputs.push_back(y);
+  bool together = true;  // all of them of the same input
+  for (const auto& [weight, bias, rows] : operands) {
+    const int64_t count = rows.is_all(n) ? n : rows.end - rows.begin;
+    outputs.push_back(new_tensor({count, weight.out()}, h));
+    together = together && count == n && !is_ordered(weight);
   }
+  if (together) {
+    backend_of(h).multiply_each(h, operands, outputs);
+    return outputs;
+  }
+  for (size_t i = 0; i < operands.size(); ++i)
+    multiply(operands[i].rows.of(h), operands[i].weight, outputs[i], operands[i].bias);
   return outputs;
 }
 

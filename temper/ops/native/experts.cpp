@@ -1,6 +1,7 @@
-// Products of a mixture's experts, and its router. Experts get few rows each, so that a single
-// one's product would leave threads without work: all of them are shared out at once, a range of
-// columns of one expert's result at a time.
+// Products of several weights at once, and a mixture's router. Experts get few rows each, and so
+// does a decoded token's layer, so that a single weight's product would leave threads without work,
+// or wait for them as long as it computes: all of them are shared out at once, a range of columns
+// of one weight's result at a time.
 #include <ATen/ATen.h>
 #include <omp.h>
 
@@ -17,6 +18,10 @@ namespace {
 using kernels::BFloat16Bits;
 
 constexpr int64_t kTasksOfThread = 8;
+constexpr int64_t kFewRows = 12;      // for which several products are one parallel loop
+constexpr int64_t kPanelsAtOnce = 4;  // which the kernel for one row reads together
+// Below these, of arithmetic or of reading weights, threads cost more than they save (gemm.cpp).
+constexpr int64_t kLeastProducts = 2'000'000, kLeastNumbers = 100'000;
 
 // Columns [first, first + count) of the product of one expert, whose rows are [begin, begin +
 // rows).
@@ -43,6 +48,13 @@ std::vector<GroupTask> group_tasks(const std::vector<int64_t>& offsets, int64_t 
   return tasks;
 }
 
+// The columns that a thread takes at once of one of several products of few rows: two parts for
+// each thread.
+int64_t columns_of_task(int64_t columns, int threads) {
+  const int64_t whole = kPanelsAtOnce * kernels::panel_width(), parts = 2 * int64_t{threads};
+  return ((columns + parts - 1) / parts + whole - 1) / whole * whole;
+}
+
 // Runs body(task) for all of them, on as many threads as pay. `depth`: products of an element.
 template <class Body>
 void each_group_task(const std::vector<int64_t>& offsets, int64_t columns, int64_t depth,
@@ -50,8 +62,8 @@ void each_group_task(const std::vector<int64_t>& offsets, int64_t columns, int64
   if (!omp_in_parallel()) kernels::take_processors();
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
   const int64_t rows = offsets.back(), groups = static_cast<int64_t>(offsets.size()) - 1;
-  const bool parallel =
-      threads > 1 && (rows * columns * depth > 2'000'000 || groups * columns * depth > 100'000);
+  const bool parallel = threads > 1 && (rows * columns * depth > kLeastProducts ||
+                                        groups * columns * depth > kLeastNumbers);
   const std::vector<GroupTask> tasks =
       group_tasks(offsets, columns, divisible, parallel ? threads : 1);
 #pragma omp parallel for schedule(dynamic) if (parallel)
@@ -130,6 +142,31 @@ bool any_quantized(const std::vector<LinearOperand>& layer) {
 }
 
 }  // namespace
+
+void NativeBackend::multiply_each(const at::Tensor& x, const std::vector<LinearOperand>& layers,
+                                  std::vector<at::Tensor>& y) const {
+  const bool kept = std::all_of(layers.begin(), layers.end(), [](const LinearOperand& o) {
+    return o.weight.quantized || o.weight.panels.defined();
+  });
+  const int64_t rows = x.size(0);
+  if (layers.size() == 1 || rows > kFewRows || !kept) return Backend::multiply_each(x, layers, y);
+  if (!omp_in_parallel()) kernels::take_processors();
+  const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+  int64_t numbers = 0;
+  for (const LinearOperand& o : layers) numbers += o.weight.in() * o.weight.out();
+  const bool parallel = threads > 1 && (rows * numbers > kLeastProducts || numbers > kLeastNumbers);
+  std::vector<GroupTask> tasks;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const int64_t columns = layers[i].weight.out(),
+                  per = parallel ? columns_of_task(columns, threads) : columns;
+    for (int64_t first = 0; first < columns; first += per)
+      tasks.push_back({i, 0, rows, first, std::min(per, columns - first)});
+  }
+  const kernels::RoundedRows rounded = rounded_rows(x, layers);
+#pragma omp parallel for schedule(dynamic) if (parallel)
+  for (size_t t = 0; t < tasks.size(); ++t)
+    multiply_task(tasks[t], x, rounded, layers[tasks[t].group], y[tasks[t].group]);
+}
 
 void NativeBackend::grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
                                      const std::vector<LinearOperand>& layer, at::Tensor& y) const {

@@ -11,6 +11,8 @@ class NativeBackend : public Backend {
   const char* name() const override { return "native"; }
   bool batch_invariant() const override { return true; }
 
+  void multiply_each(const at::Tensor& x, const std::vector<LinearOperand>& layers,
+                     std::vector<at::Tensor>& y) const override;
   void grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
                         const std::vector<LinearOperand>& layer, at::Tensor& y) const override;
   void grouped_multiply_transposed(const at::Tensor& dy, const std::vector<int64_t>& offsets,
