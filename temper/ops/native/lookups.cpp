@@ -1,6 +1,7 @@
 // Rows of tables by index.
 #include <ATen/ATen.h>
 
+#include "temper/ops/native/kernels/loops.h"
 #include "temper/ops/native/kernels/rows.h"
 #include "temper/ops/native/native.h"
 #include "temper/ops/native/weight_views.h"
@@ -19,13 +20,12 @@ void gather_bfloat16(const Weight& table, const int64_t* id, double by, at::Tens
   const float* exact = stored ? nullptr : values<float>(table.values);
   const float scale = static_cast<float>(by);
   float* to = out.mutable_data_ptr<float>();
-#pragma omp parallel for schedule(static) if (n * width > kManyNumbers)
-  for (int64_t r = 0; r < n; ++r) {
+  kernels::for_each_index(n, n * width > kManyNumbers, [=](int64_t r) {
     const int64_t from = id[r] * width;
     for (int64_t j = 0; j < width; ++j)
       to[r * width + j] = scale * kernels::to_float(stored ? bits[from + j]
                                                            : kernels::to_bfloat16(exact[from + j]));
-  }
+  });
 }
 
 // Rows of a quantized table, columns in the order of its codes.

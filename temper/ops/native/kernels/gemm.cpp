@@ -92,22 +92,29 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
   // Below about 20 microseconds, of arithmetic or of reading b, threads cost more than they save,
   // the more so where other programs use the cores too.
   const bool parallel = threads > 1 && (m * n * k > 2'000'000 || n * k > 100'000);
-#pragma omp parallel if (parallel)
+  const auto part = [&](int64_t r, int64_t q, TaskScratch& scratch) {
+    const int64_t i = r * rows_per, rows = std::min(rows_per, m - i);
+    const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
+    if (rows <= 0 || columns <= 0) return;
+    std::optional<FlushDenormals> flush;
+    if (options.rounding != Rounding::kNone) flush.emplace();
+    block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, right(j),
+          c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
+          options.rounding, scratch);
+  };
+  // As in loops.h.
+  if (!parallel) {
+    TaskScratch scratch = task_scratch(matrices);
+    for (int64_t r = 0; r < row_blocks; ++r)
+      for (int64_t q = 0; q < column_blocks; ++q) part(r, q, scratch);
+    return;
+  }
+#pragma omp parallel
   {
     TaskScratch scratch = task_scratch(matrices);
-#pragma omp for schedule(dynamic) collapse(2)
-    for (int64_t r = 0; r < row_blocks; ++r) {
-      for (int64_t q = 0; q < column_blocks; ++q) {
-        const int64_t i = r * rows_per, rows = std::min(rows_per, m - i);
-        const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
-        if (rows <= 0 || columns <= 0) continue;
-        std::optional<FlushDenormals> flush;
-        if (options.rounding != Rounding::kNone) flush.emplace();
-        block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, right(j),
-              c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
-              options.rounding, scratch);
-      }
-    }
+#pragma omp for schedule(dynamic) collapse(2) nowait
+    for (int64_t r = 0; r < row_blocks; ++r)
+      for (int64_t q = 0; q < column_blocks; ++q) part(r, q, scratch);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "temper/ops/native/kernels/loops.h"
 #include "temper/ops/native/kernels/rows.h"
 
 namespace temper::kernels {
@@ -203,14 +204,13 @@ void router_probabilities_backward(int64_t rows, int64_t experts, const T* logit
 template <class T>
 void combine(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
              const int64_t* place, T* y, bool accumulate) {
-#pragma omp parallel for schedule(static) if (rows * chosen * width > kParallelNumbers)
-  for (int64_t n = 0; n < rows; ++n) {
+  for_each_index(rows, rows * chosen * width > kParallelNumbers, [=](int64_t n) {
     T* to = y + n * width;
     if (!accumulate) std::fill_n(to, width, T(0));
     for (int64_t j = n * chosen; j < (n + 1) * chosen; ++j)
       if (place[j] >= 0)
         row_kernels<T>().add_scaled(width, to, weight[j], x + place[j] * width, to);
-  }
+  });
 }
 
 template <class T>

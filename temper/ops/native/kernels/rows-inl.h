@@ -13,6 +13,7 @@
 #include "temper/base/exact_math.h"
 #include "temper/base/random.h"
 #include "temper/ops/native/kernels/elementary-inl.h"
+#include "temper/ops/native/kernels/loops.h"
 #include "temper/ops/native/kernels/rows.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,14 +31,13 @@ T inverse_rms(const T* x, int64_t width, double eps) {
 template <class T>
 void RmsNorm(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
              bool add_unit_offset, T* y) {
-#pragma omp parallel for schedule(static) if (rows * width > kParallel)
-  for (int64_t r = 0; r < rows; ++r) {
+  for_each_index(rows, rows * width > kParallel, [=](int64_t r) {
     const T* in = x + r * width;
     T* out = y + r * width;
     const T scale = inverse_rms(in, width, eps);
     const T offset = add_unit_offset ? T(1) : T(0);
     for (int64_t i = 0; i < width; ++i) out[i] = in[i] * scale * (offset + weight[i]);
-  }
+  });
 }
 
 // With n = x s, s = 1/rms: dx = s (w dy - n mean(w dy n)); dw = Σ_rows dy n.
@@ -87,8 +87,7 @@ void Rotate(int64_t rows, int64_t heads, int64_t dim, const Rotation& rotation,
   const int64_t half = rotation.rotated / 2;
   const bool interleaved = rotation.interleaved;
   const T sign = inverse ? T(-1) : T(1);
-#pragma omp parallel for schedule(static) if (rows * heads * dim > kParallel)
-  for (int64_t r = 0; r < rows; ++r) {
+  for_each_index(rows, rows * heads * dim > kParallel, [=](int64_t r) {
     const T* c = cos + position[r] * half;
     const T* s = sin + position[r] * half;
     for (int64_t h = 0; h < heads; ++h) {
@@ -98,7 +97,7 @@ void Rotate(int64_t rows, int64_t heads, int64_t dim, const Rotation& rotation,
       else
         rotate_pairs(half, 1, c, s, sign, a, a + half);
     }
-  }
+  });
 }
 
 template <class T>
@@ -151,9 +150,8 @@ T gate_slope(Gate kind, T g) {
 template <class Body>
 void for_ranges(int64_t count, Body body) {
   constexpr int64_t kRange = 8192;
-#pragma omp parallel for schedule(static) if (count > kParallel)
-  for (int64_t begin = 0; begin < count; begin += kRange)
-    body(begin, std::min(count, begin + kRange));
+  for_each_index((count + kRange - 1) / kRange, count > kParallel,
+                 [=](int64_t i) { body(i * kRange, std::min(count, (i + 1) * kRange)); });
 }
 
 // body(kind) with the kind as a constant, so that each loop is compiled for one.
@@ -212,9 +210,9 @@ void SoftCap(int64_t count, T cap, T* x) {
 
 template <class T>
 void GatherRows(int64_t rows, int64_t width, const T* table, const int64_t* id, T scale, T* out) {
-#pragma omp parallel for schedule(static) if (rows * width > kParallel)
-  for (int64_t r = 0; r < rows; ++r)
+  for_each_index(rows, rows * width > kParallel, [=](int64_t r) {
     for (int64_t i = 0; i < width; ++i) out[r * width + i] = table[id[r] * width + i] * scale;
+  });
 }
 
 template <class T>
@@ -247,14 +245,11 @@ template <class T>
 void SoftmaxParts(int64_t rows, int64_t count, const T* x, int64_t row_stride,
                   SoftmaxPart<T>* parts, int64_t parts_stride) {
   const int64_t blocks = (count + kVocabularyBlock - 1) / kVocabularyBlock;
-#pragma omp parallel for collapse(2) schedule(static) if (rows * count > kParallel)
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t begin = b * kVocabularyBlock;
-      parts[r * parts_stride + b] =
-          softmax_part(x + r * row_stride + begin, std::min(kVocabularyBlock, count - begin));
-    }
-  }
+  for_each_index(rows * blocks, rows * count > kParallel, [=](int64_t i) {
+    const int64_t r = i / blocks, b = i % blocks, begin = b * kVocabularyBlock;
+    parts[r * parts_stride + b] =
+        softmax_part(x + r * row_stride + begin, std::min(kVocabularyBlock, count - begin));
+  });
 }
 
 template <class T>
@@ -268,8 +263,7 @@ inline double log_of_sum(double sum) { return exact::quick_log(sum); }
 template <class T>
 void JoinParts(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log_sum_exp,
                T* entropy) {
-#pragma omp parallel for schedule(static) if (rows * blocks > kParallel)
-  for (int64_t r = 0; r < rows; ++r) {
+  for_each_index(rows, rows * blocks > kParallel, [=](int64_t r) {
     const SoftmaxPart<T>* p = parts + r * blocks;
     T max = p[0].max;
     for (int64_t b = 1; b < blocks; ++b) max = p[b].max > max ? p[b].max : max;
@@ -282,7 +276,7 @@ void JoinParts(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log
     const T log_sum = log_of_sum(sum);
     log_sum_exp[r] = max + log_sum;
     if (entropy) entropy[r] = log_sum - weighted / sum;
-  }
+  });
 }
 
 template <class T>

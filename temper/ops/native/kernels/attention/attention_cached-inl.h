@@ -15,6 +15,7 @@
 #include "temper/ops/native/kernels/attention/attention_forward-inl.h"
 #include "temper/ops/native/kernels/attention/attention_keys-inl.h"
 #include "temper/ops/native/kernels/attention/attention_runs-inl.h"
+#include "temper/ops/native/kernels/loops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
@@ -30,14 +31,13 @@ template <class B>
 void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                     const float* k, const float* v) {
   const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
-#pragma omp parallel for collapse(2) schedule(static) if (num_tokens * kv_heads * dim > 8192)
-  for (int64_t i = 0; i < num_tokens; ++i)
-    for (int64_t g = 0; g < kv_heads; ++g) {
-      B* page = static_cast<B*>(rows[i].pages[rows[i].position / kPage]) + g * head_values(dim);
-      const int64_t slot = rows[i].position % kPage, at = (i * kv_heads + g) * dim;
-      write_column(page, slot, dim, k + at);
-      write_row(page + column_values(dim), kPage, slot, dim, v + at);
-    }
+  for_each_index(num_tokens * kv_heads, num_tokens * kv_heads * dim > 8192, [=](int64_t of) {
+    const int64_t i = of / kv_heads, g = of % kv_heads;
+    B* page = static_cast<B*>(rows[i].pages[rows[i].position / kPage]) + g * head_values(dim);
+    const int64_t slot = rows[i].position % kPage, at = of * dim;
+    write_column(page, slot, dim, k + at);
+    write_row(page + column_values(dim), kPage, slot, dim, v + at);
+  });
 }
 
 // The blocks of one family and kv head: what a thread attends to at once.

@@ -12,6 +12,7 @@
 
 #include "temper/ops/native/kernels/attention/cache_dtype.h"
 #include "temper/ops/native/kernels/gemm.h"
+#include "temper/ops/native/kernels/loops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
@@ -58,8 +59,11 @@ void store_values(const float* from, int64_t count, B* to) {
 
 template <class B>
 void round_values(int64_t count, float* x) {
-#pragma omp parallel for schedule(static) if (count > 65536)
-  for (int64_t i = 0; i < count; ++i) x[i] = rounded(x[i], B{});
+  constexpr int64_t kRange = 8192, kParallel = 65536;
+  for_each_index((count + kRange - 1) / kRange, count > kParallel, [=](int64_t range) {
+    const int64_t end = std::min(count, (range + 1) * kRange);
+    for (int64_t i = range * kRange; i < end; ++i) x[i] = rounded(x[i], B{});
+  });
 }
 
 // Calls body(T{}), T being the storage type of dtype: float, Float16Bits or BFloat16Bits.
