@@ -6,11 +6,14 @@ float32,bfloat16,bfloat16-fast,bfloat16-amx,nf4-amx,int8,nf4,Q8_0,Q4_K_M,Q4_0-in
                          [--rounds 1] [--model large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
-runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
-(-fast, -amx, -integer: with that --arithmetic); llama.cpp has F32, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
-float32 alone. Q8_0, Q4_0, Q4_K_M, .. (llama.cpp's names of quantized files): both read the file that llama.cpp makes.
-With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well (Q8_0, Q6_K).
---model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; mixture, delta, ..: those of
+runs; neither loading is counted nor what a process does once, in its first run: Hugging Face and llama.cpp sample twice
+in one process, and Temper's time is that of two sets of prompts, one after the other, less that of one. --rounds N: N
+times in turn; the best of each counts. --storage: how weights are kept (-fast, -amx, -integer: with that --arithmetic);
+llama.cpp has F32, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. Q8_0, Q4_0, Q4_K_M, .. (llama.cpp's
+names of quantized files): both read the file that llama.cpp makes. With int8 and nf4 the embedding, which is also the
+head, is in bfloat16; llama.cpp quantizes it as well (Q8_0, Q6_K).
+--model large: 0.3 billion parameters (bench/config_0.3b.json) instead of 29 million; large-mixture: as many in 32
+experts a layer, of which a token takes four (bench/config_mixture_0.3b.json); mixture, delta, ..: those of
 bench/layers.py. llama.cpp reads the GGUF that Temper writes.
 llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
 default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
@@ -29,6 +32,7 @@ import layers
 import peers
 
 PROMPT = 64
+LARGE = {"large": "0.3b", "large-mixture": "mixture-0.3b"}
 LLAMA_SETTINGS = "kv_unified = false, F16 keys and values, n_batch 8192, n_ubatch 512, greedy sampler"
 
 HUGGING_FACE = r"""
@@ -106,29 +110,33 @@ def llama_type(storage):
 
 
 def temper(model, rows, folder, new, storage, cache, flags=()):
-    """The program's own time of sampling, prompts included, without loading."""
+    """The program's own time of sampling, prompts included, without loading and what is done once."""
     rest = "float32" if storage == "float32" else "bfloat16"
     storage, _, arithmetic = storage.partition("-")
     if storage not in LLAMA_TYPES:
         model, storage = f"{folder}/gguf/model-float32-{storage}.gguf", "file"
-    out = {}
-    for count in (len(rows), 1):
+
+    def seconds(some, at_once):
         path = f"{folder}/prompts.jsonl"
         with open(path, "w") as f:
-            f.writelines(json.dumps({"tokens": row}) + "\n" for row in rows[:count])
-        best = 0
-        for _ in range(2):
-            text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", arithmetic or "exact", "--cache-dtype", cache, *flags],
-                                  check=True, capture_output=True, text=True).stderr
-            seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
-            best = max(best, count * new / seconds)
-        out[str(count)] = best
+            f.writelines(json.dumps({"tokens": row}) + "\n" for row in some)
+        text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
+                               str(new), "--ignore-eos", "--timings", "--max-batch", str(at_once), "--storage", storage, "--dtype", rest,
+                               "--arithmetic", arithmetic or "exact", "--cache-dtype", cache, *flags],
+                              check=True, capture_output=True, text=True).stderr
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
+
+    out = {}
+    for count in (len(rows), 1):
+        # Other tokens, so that no prompt is known.
+        both = rows[:count] + [row[::-1] for row in rows[:count]]
+        once, twice = (min(seconds(some, count) for _ in range(2)) for some in (both[:count], both))
+        out[str(count)] = count * new / (twice - once)
     return out
 
 
-def large():
-    return peers.model(str(peers.ROOT / "models/bench-0.3b"), peers.ROOT / "bench/config_0.3b.json")
+def large(name):
+    return peers.model(str(peers.ROOT / f"models/bench-{name}"), peers.ROOT / f"bench/config_{name.replace('-', '_')}.json")
 
 
 def prompts(count):
@@ -152,7 +160,7 @@ def main():
     parser.add_argument("--storage", default="float32")
     parser.add_argument("--cache-dtype", default="float32", help="Temper's --cache-dtype; float16 is what llama.cpp keeps keys and values in")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--model", choices=["small", "large", *layers.MODELS], default="small", help="29 million parameters, 0.3 billion, or one of bench/layers.py")
+    parser.add_argument("--model", choices=["small", *LARGE, *layers.MODELS], default="small", help="29 million parameters, 0.3 billion, or one of bench/layers.py")
     parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     args = parser.parse_args()
     storages = args.storage.split(",")
@@ -163,7 +171,7 @@ def main():
         print(f"  {name:26} {rate[many]:12.0f} {rate['1']:14.1f}", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        model = {"small": peers.model, "large": large}.get(args.model, lambda: layers.make(folder, args.model))()
+        model = peers.model() if args.model == "small" else large(LARGE[args.model]) if args.model in LARGE else layers.make(folder, args.model)
         inputs, gguf = f"{folder}/rows.json", f"{folder}/gguf/model-float32.gguf"
         subprocess.run([peers.TEMPER, "export", "--model", model, "--output", f"{folder}/gguf", "--format", "gguf", "--dtype", "float32"], check=True,
                        stdout=subprocess.DEVNULL)
