@@ -230,7 +230,7 @@ TEST_CASE("rounded activations: an adapter's matrices are multiplied as the one 
       const double error =
           (found.at(name) - gradient).norm().item<double>() / gradient.norm().item<double>();
       CHECK(error > 0);
-      CHECK(error < 0.03);
+      CHECK(error < 0.1);  // more factors are rounded than without an adapter
     }
     check_sampler(*fast);
     CHECK(rounds_adapter(*fast));
