@@ -120,6 +120,7 @@ std::vector<Verb> all_verbs() {
       {"check", &check_command, "check a run before it starts, plan its memory and its mesh"},
       {"top", &top_command, "progress of a run: step, loss or reward, speed, time left"},
       {"report", &report_command, "a page about a run, or about several side by side"},
+      {"fork", &fork_command, "go on from a run's checkpoint with other settings"},
       {"diff", &diff_command, "the differences between two runs or two models"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
       {"list", &run_list, "available " + list_of_topics(", ")},

@@ -76,6 +76,7 @@ std::unique_ptr<Command> demo_command();
 std::unique_ptr<Command> diff_command();
 std::unique_ptr<Command> report_command();
 std::unique_ptr<Command> top_command();
+std::unique_ptr<Command> fork_command();
 
 bool asks_for_help(const Arguments& arguments);
 // What `temper list` knows, for help and shell completion.

@@ -67,13 +67,14 @@ std::vector<ManifestLine> read_manifest(const std::string& path) {
   int64_t steps = 0;
   for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
     ManifestLine line{text.substr(at, end - at), {}, std::ssize(lines) + 1};
-    const std::string where = str(path, ":", line.number);
+    std::string where = str(path, ":", line.number);
     try {
       line.value = parse_json(line.text, where);
     } catch (const DataError& e) {
       throw BrokenManifest(e.what());
     }
     check<BrokenManifest>(line.value.is_object(), where, ": found no object");
+    if (line.value.contains("step")) where += ": step " + dump_json(line.value["step"]);
     const Json previous = line.value.value(kPrevious, Json());
     check<BrokenManifest>(previous.is_string(), where, ": no `previous`");
     check<BrokenManifest>(
@@ -222,6 +223,15 @@ void Manifest::complete(int64_t step, const Json& members) {
   };
   changed_.wait(lock, is_written);
   check(::fdatasync(file_) == 0, path_, ": cannot write: ", std::strerror(errno));
+}
+
+void Manifest::finish() {
+  await_weights(0);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    write_ready(std::numeric_limits<int64_t>::max());
+    return waiting_.empty();
+  });
 }
 
 // The newest line may yet have to wait for its weights: it stays, unless it is at most that of

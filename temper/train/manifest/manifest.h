@@ -86,6 +86,8 @@ class Manifest {
   // Adds members to the line of a step, the last one or one that waits for them. Any thread calls
   // it. The line is on the disk when this returns. Throws RunError where it cannot be written.
   void complete(int64_t step, const Json& members);
+  // Writes all lines, once all is known.
+  void finish();
 
  private:
   struct Line {

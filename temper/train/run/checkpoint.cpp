@@ -21,6 +21,7 @@
 #include "temper/models/files/file_digests.h"
 #include "temper/models/files/tensors.h"
 #include "temper/text/chat/template_date.h"
+#include "temper/train/run/run_lock.h"
 #include "temper/train/run/snapshot.h"
 
 namespace temper::train {
@@ -36,6 +37,7 @@ void sync_directory(const std::string& path) {
 
 // Key in the state of a complete run whose weights and moments were removed.
 constexpr const char* kRecordAlone = "record_alone";
+constexpr const char* kFork = "/fork";  // in output_dir: the checkpoint that a fork began at
 constexpr size_t kLargestState = size_t{64} << 20;
 constexpr size_t kLongestStep = 15;  // digits of a step's number
 constexpr const char* kSetAside = "no_finite_gradient";
@@ -342,7 +344,14 @@ std::vector<std::string> Checkpoints::all() const {
   std::vector<std::string> out;
   for (const int64_t step : steps_in(output_dir_ + "/checkpoints"))
     out.insert(out.begin(), temper::str(output_dir_, "/checkpoints/step-", step));
+  if (const std::string begun = fork_point(); !begun.empty()) out.push_back(begun);
   return out;
+}
+
+std::string Checkpoints::fork_point() const {
+  const std::string directory = output_dir_ + kFork;
+  const std::vector<int64_t> steps = steps_in(directory);
+  return steps.empty() ? "" : temper::str(directory, "/step-", steps.back());
 }
 
 std::string Checkpoints::newest_hint(const std::string& path) {
@@ -381,6 +390,15 @@ Json read_state(const std::string& directory) {
   return state;
 }
 
+// What the copy of a checkpoint has for itself: it is of another run, which is not complete, has no
+// metrics yet, and may try again what gave no finite gradient.
+Json state_of_fork(Json state, const std::string& line) {
+  for (const char* key : {"complete", kSetAside, Checkpoints::kMetricsRows}) state.erase(key);
+  state[Checkpoints::kRun] = new_run_id();
+  if (!line.empty()) state[Checkpoints::kManifestLine] = line;
+  return state;
+}
+
 int64_t updates_of(const Json& state, const std::string& name, const std::string& directory) {
   const Json updates = state.value("updates", Json::object());
   check<DataError>(updates.is_object() && updates.contains(name) &&
@@ -390,6 +408,18 @@ int64_t updates_of(const Json& state, const std::string& name, const std::string
 }
 
 }  // namespace
+
+void Checkpoints::begin_at(const std::string& checkpoint, const std::string& line) const {
+  check_files(checkpoint);
+  const std::string name = fs::path(checkpoint).filename().string();
+  const std::string temporary = begin("fork");
+  for (const auto& entry : fs::directory_iterator(checkpoint))
+    if (entry.path().filename() != "state.json")
+      fs::copy_file(entry.path(), fs::path(temporary) / entry.path().filename());
+  write_state(temporary, state_of_fork(read_state(checkpoint), line));
+  fs::create_directories(output_dir_ + kFork);
+  commit(temporary, output_dir_ + kFork + "/" + name);
+}
 
 bool Checkpoints::is_set_aside(const std::string& directory) {
   return read_state(directory).value(kSetAside, Json()) == true;

@@ -78,8 +78,13 @@ class Checkpoints {
   // "; the newest checkpoint of DIR is ...", where the path is in or of a run's directory and names
   // none of its checkpoints. Empty: nobody knows.
   static std::string newest_hint(const std::string& path);
-  // Directories of the checkpoints, newest first.
+  // Directories of the checkpoints, newest first; of a fork the last one is that which it began at.
   std::vector<std::string> all() const;
+  // Makes OUTPUT_DIR/fork/step-N of another run's checkpoint: what a run here goes on from until it
+  // has checkpoints of its own. `line`: the other manifest's line of that step, "" for none.
+  void begin_at(const std::string& checkpoint, const std::string& line) const;
+  // The checkpoint that the run began at; "": it is no fork.
+  std::string fork_point() const;
   // The verb whose run wrote it; null where it does not say.
   static Json verb_of(const std::string& directory);
   // When its run was first started (kBegun); "" where it does not say.
@@ -94,6 +99,10 @@ class Checkpoints {
   static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated", *kRun = "run",
                               *kRowRules = "row_rules";
   static constexpr int kRowRulesNow = 2;
+  // Of the checkpoint that a fork began at: the SHA-256 of the manifest's line, where it has one.
+  static constexpr const char* kManifestLine = "manifest_line";
+  // The number of rows of steps in metrics.jsonl.
+  static constexpr const char* kMetricsRows = "metrics_rows";
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);

@@ -50,7 +50,7 @@ constexpr std::array kRunModels{"final", "critic", "best", "best-critic"};
 constexpr std::array kRunFiles{"config.yaml",  "report.json", "report.html",  "metrics.jsonl",
                                "metrics.csv",  "eval.csv",    "metrics.prom", "manifest.jsonl",
                                "trace.json",   "tensorboard", "wandb",        "rollouts",
-                               "eval_samples", "weights"};
+                               "eval_samples", "weights",     "fork"};
 
 // The weight that earlier versions wrote for sources without one.
 bool is_default_weight(const std::string& change) {

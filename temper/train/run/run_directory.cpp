@@ -27,7 +27,6 @@ namespace fs = std::filesystem;
 namespace {
 
 // Keys in a checkpoint's state.
-constexpr const char* kMetricsRows = "metrics_rows";
 constexpr const char* kInputs = "inputs";    // InputHashes::to_json
 constexpr const char* kBackend = "backend";  // ops::Backend::name
 
@@ -243,7 +242,7 @@ void RunDirectory::count_metrics(const Checkpoint* resumed) {
   }
   const std::vector<std::string> all = checkpoints_.all();
   if (!resumed || std::find(all.begin(), all.end(), resumed->directory) == all.end()) return;
-  const Json written = resumed->values.value(kMetricsRows, Json());
+  const Json written = resumed->values.value(Checkpoints::kMetricsRows, Json());
   if (!written.is_number_integer() || written == metrics_rows_) return;
   int64_t missing = 1;
   while (missing < resumed->step && steps.contains(missing)) ++missing;
@@ -295,6 +294,8 @@ namespace {
 
 // The line of a manifest that this run's continues: of the run that the checkpoint is of.
 std::string line_continued(const Checkpoint& resumed) {
+  const Json known = resumed.values.value(Checkpoints::kManifestLine, Json());
+  if (known.is_string()) return known.get<std::string>();
   const std::string run = fs::path(resumed.directory).parent_path().parent_path().string();
   try {
     for (const ManifestLine& line : read_manifest(run + "/manifest.jsonl"))
@@ -332,7 +333,7 @@ void RunDirectory::open_manifest(const Checkpoint* resumed) {
     return line;
   };
   if (!manifest_) {
-    manifest_ = Manifest::begin(path(), continued, here ? "" : line_continued(*resumed));
+    manifest_ = Manifest::begin(path(), continued, line_continued(*resumed));
     return;
   }
   const Json before = manifest_->inputs();
@@ -419,7 +420,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole[kBackend] = ops::cpu_backend().name();
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (!config_.data.earlier_rules) whole[Checkpoints::kRowRules] = Checkpoints::kRowRulesNow;
-  if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
+  if (keeps_metrics()) whole[Checkpoints::kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();
   if (lock_) whole[Checkpoints::kRun] = lock_->run_id();
   if (is_writer() || is_shared_out(trainables)) {
@@ -548,6 +549,7 @@ void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summar
   mesh_.world->barrier();
   if (!is_writer()) return;
   metrics_->finish();
+  if (manifest_) manifest_->finish();
   Report page{title(), read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
               dump_run_config(config_), std::move(tables)};
   page.metrics = infos_;
