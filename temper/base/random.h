@@ -16,7 +16,8 @@ enum class RandomPurpose : uint32_t {
   kSampling = 5,
   kDemo = 6,
   kEmbeddingNoise = 7,
-  kPairs = 8
+  kPairs = 8,
+  kVerification = 9
 };
 
 // Four independent uniform 32-bit words for (key, counter).

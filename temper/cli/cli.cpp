@@ -121,6 +121,7 @@ std::vector<Verb> all_verbs() {
       {"top", &top_command, "progress of a run: step, loss or reward, speed, time left"},
       {"report", &report_command, "a page about a run, or about several side by side"},
       {"fork", &fork_command, "go on from a run's checkpoint with other settings"},
+      {"verify", &verify_command, "repeat a run's steps, and compare with its manifest"},
       {"diff", &diff_command, "the differences between two runs or two models"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
       {"list", &run_list, "available " + list_of_topics(", ")},

@@ -14,6 +14,7 @@
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/check/check_run.h"
+#include "temper/cli/experiments/repetition.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/full_device.h"
 #include "temper/cli/parts/next_steps.h"
@@ -165,9 +166,14 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
   end_with_launcher();
   end_without_peers();
   watch_balancing(config.data);
-  const train::RunOutcome outcome = with_plan_of_memory<Config>(verb.name, rest, [&] {
-    return training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
-  });
+  const std::optional<Repetition> repetition = Repetition::told();
+  std::ostream nowhere(nullptr);
+  train::RunHost host{repetition && repetition->is_silent ? nowhere : std::cout,
+                      ::isatty(STDOUT_FILENO) == 1, interrupted};
+  if (repetition) host.after_step = [&](int64_t step) { return repetition->after(step); };
+  const train::RunOutcome outcome =
+      with_plan_of_memory<Config>(verb.name, rest, [&] { return training.run(config, host); });
+  if (repetition && !repetition->finishes && !interrupted()) return 0;
   if (!outcome.interrupted) {
     const auto& sinks = config.metrics.sinks;
     const bool shows = std::find(sinks.begin(), sinks.end(), "console") != sinks.end();

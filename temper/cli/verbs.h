@@ -77,6 +77,7 @@ std::unique_ptr<Command> diff_command();
 std::unique_ptr<Command> report_command();
 std::unique_ptr<Command> top_command();
 std::unique_ptr<Command> fork_command();
+std::unique_ptr<Command> verify_command();
 
 bool asks_for_help(const Arguments& arguments);
 // What `temper list` knows, for help and shell completion.

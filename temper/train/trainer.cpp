@@ -375,14 +375,24 @@ void Trainer::after_step(RunDirectory& directory) {
   if (agreed.over_limit) memory_.fail(str("step ", step_));
   // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
   const bool last = step_ == steps_;
-  stopped_ = stopped_ || (agreed.stop && !last);
-  if (stopped_ || (!last && (agreed.save || due(section_.save_every)))) save(directory, !stopped_);
+  using After = RunHost::After;
+  const auto& after = directory.host().after_step;
+  const After asked = after ? after(step_) : After::kGoOn;
+  if (asked == After::kEnd) {
+    stopped_ = true;
+    return;
+  }
+  stopped_ = stopped_ || (agreed.stop && !last) || asked == After::kSaveAndEnd;
+  if (stopped_ || (!last && (agreed.save || asked == After::kSave || due(section_.save_every))))
+    save(directory, !stopped_);
 }
 
 RunOutcome Trainer::run(RunDirectory& directory) {
   if (!restore_or_start(directory)) return {false, steps_};
   before_change_ = [&directory] { directory.before_change(); };
-  const auto ended = [this] {
+  const auto ended = [&] {
+    const auto& after = directory.host().after_step;
+    if (after && step_ > 0 && after(step_) == RunHost::After::kFinish) return true;
     return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
   };
   const int64_t first = step_;

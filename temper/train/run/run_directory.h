@@ -34,6 +34,11 @@ struct RunHost {
   bool terminal = false;  // the console is a terminal: progress is a line that is redrawn
   // polled between steps: true ends the run after a checkpoint
   std::function<bool()> stop = [] { return false; };
+  // Asked on every rank before the first and after each step, where the process makes a part of a
+  // run: whether to save, and to end there, or whether the run is to end as if its plan did; null
+  // elsewhere.
+  enum class After { kGoOn, kSave, kSaveAndEnd, kEnd, kFinish };
+  std::function<After(int64_t step)> after_step = {};
 };
 
 class RunDirectory : public Messages {
