@@ -1,5 +1,6 @@
 // temper report: a page about runs, from their files.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -8,6 +9,7 @@
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
+#include "temper/metrics/paired.h"
 
 namespace temper::cli {
 namespace {
@@ -17,10 +19,12 @@ class ReportPage : public Command {
   void declare(Flags& f) override {
     f.about(
         "Writes a page about runs: for one run its report.html anew, for several a comparison of "
-        "their curves and of the settings that differ.\n"
+        "their curves and of the settings that differ; for a run and its fork also the mean of the "
+        "paired differences over the steps after the fork, with a 95 % interval.\n"
         "examples:\n"
         "  temper report runs/a\n"
-        "  temper report runs/a runs/b --output both.html");
+        "  temper report runs/a runs/b --output both.html\n"
+        "  temper report runs/a runs/fork");
     f.add("RUN", runs_, "directories of runs, which may be running", required());
     f.add("--output", output_,
           "file; default: the run's report.html, or compared.html here for several");
@@ -36,6 +40,7 @@ class ReportPage : public Command {
     if (output_.empty()) output_ = one ? files[0].directory + "/report.html" : "compared.html";
     write_file_atomic(output_, one ? page_of(std::move(files[0])) : page_of_all(files));
     std::cout << output_ << std::endl;
+    for (const Report::Table& table : paired_) print(table);
     return 0;
   }
 
@@ -57,7 +62,47 @@ class ReportPage : public Command {
     return unique ? last(run) : run;
   }
 
-  std::string page_of_all(const std::vector<RunFiles>& files) const {
+  static std::string interval(const PairedDifference& d) {
+    if (std::isnan(d.half_width)) return "";
+    return str(temper::to_text(d.mean - d.half_width), " to ",
+               temper::to_text(d.mean + d.half_width));
+  }
+
+  // The differences between runs and their forks.
+  void compare_forks(const std::vector<RunFiles>& files) {
+    for (const RunFiles& a : files)
+      for (const RunFiles& b : files) {
+        const std::optional<int64_t> step = fork_step(a.directory, b.directory);
+        if (!step) continue;
+        const std::string of_a = name_of(a.directory), of_b = name_of(b.directory);
+        Report::Table table{str(of_b, " less ", of_a, ", paired by step, after step ", *step),
+                            {"metric", "steps", of_a, of_b, "mean difference", "95 % interval"},
+                            {}};
+        for (const PairedDifference& d : paired_differences(a.rows, b.rows, *step))
+          if (!is_of_machine(a.report.metrics, d.metric))
+            table.rows.push_back({d.metric, std::to_string(d.steps), temper::to_text(d.mean_a),
+                                  temper::to_text(d.mean_b), temper::to_text(d.mean), interval(d)});
+        paired_.push_back(std::move(table));
+      }
+  }
+
+  static void print(const Report::Table& table) {
+    std::cout << table.title << "\n";
+    std::vector<std::vector<std::string>> lines{table.header};
+    lines.insert(lines.end(), table.rows.begin(), table.rows.end());
+    std::vector<size_t> widths(table.header.size());
+    for (const auto& line : lines)
+      for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    for (const auto& line : lines) {
+      for (size_t i = 0; i < line.size(); ++i)
+        std::cout << "  " << line[i]
+                  << std::string(i + 1 < line.size() ? widths[i] - line[i].size() : 0, ' ');
+      std::cout << "\n";
+    }
+    std::cout << std::flush;
+  }
+
+  std::string page_of_all(const std::vector<RunFiles>& files) {
     std::vector<ComparedRun> runs;
     std::string title;
     for (const RunFiles& run : files) {
@@ -74,11 +119,14 @@ class ReportPage : public Command {
         config.rows.push_back({runs[i].name, difference});
     std::vector<Report::Table> tables;
     if (!config.rows.empty()) tables.push_back(std::move(config));
+    compare_forks(files);
+    tables.insert(tables.end(), paired_.begin(), paired_.end());
     return render_comparison(title, runs, files[0].report.metrics, tables);
   }
 
   std::vector<std::string> runs_;
   std::string output_;
+  std::vector<Report::Table> paired_;  // of forks
 };
 
 }  // namespace

@@ -32,7 +32,8 @@ double incomplete_beta(double a, double b, double x) {
   return front * value;
 }
 
-// The t for which 95 % of Student's distribution lie within [-t, t].
+}  // namespace
+
 double student_quantile(double degrees) {
   double low = kZ, high = 13;  // 12.7 with one degree of freedom
   for (int i = 0; i < 60; ++i) {
@@ -42,8 +43,6 @@ double student_quantile(double degrees) {
   }
   return (low + high) / 2;
 }
-
-}  // namespace
 
 double pass_at_k(int64_t samples, int64_t correct, int64_t k) {
   if (samples - correct < k) return 1;

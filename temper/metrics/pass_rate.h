@@ -14,6 +14,8 @@ struct Interval {
   double mean = 0, low = 0, high = 0;  // low, high: NaN where the values say nothing of it
   bool is_known() const { return low <= high; }
 };
+// The t for which 95 % of Student's t distribution lie within [-t, t].
+double student_quantile(double degrees);
 // The mean of independent values and its 95 % interval. Where all are within [0, 1] it is Wilson's
 // for a share (Wilson, JASA 1927), which stays within [0, 1] and does not pretend to be sure where
 // nothing varied, with the effective number of values (Kish, Survey Sampling, 1965) where they are

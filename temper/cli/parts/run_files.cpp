@@ -1,10 +1,13 @@
 #include "temper/cli/parts/run_files.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/config/config.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/base/sha256.h"
+#include "temper/train/manifest/manifest.h"
 #include "temper/train/trainer.h"
 
 namespace temper::cli {
@@ -36,6 +39,25 @@ std::vector<std::string> config_differences(const RunFiles& a, const RunFiles& b
            difference.starts_with("defaulted");
   });
   return differences;
+}
+
+// By the chain of the manifests, and, where a run has none, by what the fork noted.
+std::optional<int64_t> fork_step(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  const std::string origin = b + "/fork/origin.json";
+  if (!fs::exists(origin)) return {};
+  const Json noted = read_json_file(origin);
+  const Json step = noted.value("step", Json()), run = noted.value("run", Json());
+  if (!step.is_number_integer() || !run.is_string()) return {};
+  std::error_code none;
+  if (fs::equivalent(a, run.get<std::string>(), none)) return step.get<int64_t>();
+  const std::vector<train::ManifestLine> of_a = train::read_manifest(a + "/manifest.jsonl"),
+                                         of_b = train::read_manifest(b + "/manifest.jsonl");
+  for (const train::ManifestLine& line : of_a)
+    if (line.is_step() && line.step() == step && !of_b.empty() &&
+        of_b[0].value["previous"] == sha256_hex(line.text))
+      return line.step();
+  return {};
 }
 
 bool is_of_machine(const std::vector<MetricInfo>& metrics, const std::string& name) {

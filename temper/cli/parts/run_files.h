@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct RunFiles {
 
 // Differences between the configs that are not of the runs' places: "KEY: A -> B".
 std::vector<std::string> config_differences(const RunFiles& a, const RunFiles& b);
+
+// The step after which `b` goes on from `a` with steps of its own, where it is a fork of it.
+std::optional<int64_t> fork_step(const std::string& a, const std::string& b);
 
 // Whether a metric is a time, a speed or an amount of memory: it says nothing of results.
 bool is_of_machine(const std::vector<MetricInfo>& metrics, const std::string& name);
