@@ -120,6 +120,7 @@ std::vector<Verb> all_verbs() {
       {"check", &check_command, "check a run before it starts, plan its memory and its mesh"},
       {"top", &top_command, "progress of a run: step, loss or reward, speed, time left"},
       {"report", &report_command, "a page about a run, or about several side by side"},
+      {"sweep", &sweep_command, "a run for each combination of settings"},
       {"fork", &fork_command, "go on from a run's checkpoint with other settings"},
       {"verify", &verify_command, "repeat a run's steps, and compare with its manifest"},
       {"diff", &diff_command, "the differences between two runs or two models"},

@@ -1,0 +1,207 @@
+// temper sweep: a run for each combination of settings.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/memory.h"
+#include "temper/check/check_run.h"
+#include "temper/cli/experiments/combinations.h"
+#include "temper/cli/experiments/repetition.h"
+#include "temper/cli/launch.h"
+#include "temper/cli/parts/run_files.h"
+#include "temper/cli/parts/shared_config.h"
+#include "temper/cli/training.h"
+#include "temper/cli/verbs.h"
+#include "temper/text/unicode.h"
+#include "temper/train/hooks.h"
+
+namespace temper::cli {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr int kFirstSignalStatus = 128;
+
+class Sweep : public Command {
+ public:
+  void declare(Flags& f) override {
+    f.about(
+        "Trains a run for each combination of settings, each in OUTPUT_DIR/NAME with the files and "
+        "the bits that it has alone. All are checked before the first one starts; "
+        "OUTPUT_DIR/report.html compares them; the same command resumes.\n"
+        "examples:\n"
+        "  temper sweep sft configs/lora.yaml --over optimizer.learning_rate=1e-4,3e-4 --over "
+        "adapter.rank=8,32 --seeds 0,1\n"
+        "  temper sweep grpo configs/grpo_gsm8k.yaml --over rl.beta=0,0.04 --stop-worst 0.5 --by "
+        "reward_mean --after 50");
+    f.add("VERB", words_, "VERB file.yaml ... dotted.key=value ...", required());
+    f.add("--over", over_, "KEY=A,B,..: the values of a key");
+    f.add("--seeds", seeds_, "values of the key seed: 0,1,..");
+    f.add("--stop-worst", stop_worst_, "share of the runs that end after --after", between(0, 1));
+    f.add("--by", by_, "the metric, in the row of that step, by which they are the worst");
+    f.add("--after", after_, "the step", at_least(1));
+    f.add("--nproc", ranks_, "ranks of each run", at_least(1));
+    for (const char* flag : {"--by", "--after"}) f.needs("--stop-worst", flag);
+    for (const char* flag : {"--by", "--after"}) f.needs(flag, "--stop-worst");
+  }
+
+  int run() override {
+    verb_ = find_training_verb(words_[0]);
+    check<ConfigError>(verb_ != nullptr, "sweep: found ", words_[0],
+                       ", expected a training verb, as in temper sweep sft CONFIG");
+    configs_ = {words_.begin() + 1, words_.end()};
+    if (!seeds_.empty()) over_.push_back("seed=" + seeds_);
+    runs_ = combinations_of(over_);
+    check_nproc(static_cast<int>(ranks_));
+    std::visit([&](auto type) { check_all<typename decltype(type)::type>(); }, verb_->config);
+    fs::create_directories(output_);
+    if (stop_worst_) {
+      for (Combination& one : runs_)
+        if (!row_value(one) && !train(one, Repetition{{after_}, after_})) return status_;
+      choose_worst();
+    }
+    for (Combination& one : runs_) {
+      std::optional<Repetition> what;
+      if (one.is_worst) what = Repetition{{}, after_, true};
+      if (!one.failed && !train(one, what)) return status_;
+    }
+    return tell_end();
+  }
+
+ private:
+  Arguments arguments_of(const Combination& one) const {
+    Arguments arguments = configs_;
+    arguments.insert(arguments.end(), one.settings.begin(), one.settings.end());
+    if (!output_.empty()) arguments.push_back("output_dir=" + directory_of(one));
+    return arguments;
+  }
+  std::string directory_of(const Combination& one) const { return output_ + "/" + one.name; }
+
+  // Throws ConfigError for the first combination that is wrong.
+  template <class Config>
+  void check_all() {
+    Config first;
+    read_verb_config(first, arguments_of(runs_[0]), verb_->name);
+    output_ = first.output_dir;
+    const int64_t program = peak_memory_bytes();
+    for (const Combination& one : runs_) {
+      try {
+        Config config;
+        read_verb_config(config, arguments_of(one), verb_->name);
+        checks::RunChecks checks(
+            config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0, .program_bytes = program});
+        checks::check_run(checks, config);
+        for (const checks::CheckList::Check& check : checks.list.checks())
+          if (check.finding.status == checks::Finding::Status::kFail)
+            throw ConfigError(check.finding.message);
+      } catch (const ConfigError& e) {
+        throw ConfigError(str("sweep: ", one.name, ": ", e.what(), "; no run was started"));
+      } catch (const DataError& e) {
+        throw DataError(str("sweep: ", one.name, ": ", e.what(), "; no run was started"));
+      }
+    }
+  }
+
+  // The metric in the row of the step.
+  std::optional<double> row_value(const Combination& one) const {
+    for (const MetricsRow& row : read_metrics_file(directory_of(one) + "/metrics.jsonl"))
+      if (row.step() == after_)
+        if (row.find(by_)) return row.number(by_).value_or(std::nan(""));
+    return {};
+  }
+
+  // Of equal ones the later.
+  void choose_worst() {
+    const bool larger = train::larger_is_better(train::Goal::kAuto, by_);
+    std::vector<std::pair<double, Combination*>> found;
+    for (Combination& one : runs_) {
+      if (one.failed) continue;
+      const std::optional<double> value = row_value(one);
+      check<ConfigError>(value.has_value(), "--by: the row of step ", after_, " in ",
+                         directory_of(one), "/metrics.jsonl has no ", by_,
+                         "; an evaluation is made at multiples of train.eval_every");
+      const double score = larger ? *value : -*value;
+      found.emplace_back(std::isnan(score) ? -HUGE_VAL : score, &one);
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    const auto count = static_cast<size_t>(*stop_worst_ * static_cast<double>(found.size()));
+    for (size_t i = found.size() - count; i < found.size(); ++i) {
+      found[i].second->is_worst = true;
+      std::cout << "sweep: " << printable(found[i].second->name) << " ends after step " << after_
+                << ": " << by_ << " " << *row_value(*found[i].second) << std::endl;
+    }
+  }
+
+  // False: the sweep was asked to stop.
+  bool train(Combination& one, const std::optional<Repetition>& what) {
+    std::cout << "sweep: " << printable(one.name) << " (" << &one - runs_.data() + 1 << " of "
+              << runs_.size() << ")" << std::endl;
+    Repetition::tell(what);
+    status_ = launch_ranks(static_cast<int>(ranks_), {}, verb_->name, arguments_of(one));
+    Repetition::tell({});
+    one.failed = status_ != 0;
+    if (status_ > kFirstSignalStatus) return false;
+    write_report();
+    return true;
+  }
+
+  void write_report() const {
+    std::vector<ComparedRun> shown;
+    std::vector<MetricInfo> infos;
+    Report::Table table{"Runs", {"run", "settings", "steps", "loss", "end"}, {}};
+    for (const Combination& one : runs_) {
+      if (!is_run(directory_of(one))) continue;
+      const RunFiles files(directory_of(one));
+      if (files.rows.empty()) continue;
+      if (infos.empty()) infos = files.report.metrics;
+      std::string settings, loss;
+      for (const std::string& setting : one.settings)
+        settings += (settings.empty() ? "" : " ") + setting;
+      for (const MetricsRow& row : files.rows)
+        if (const MetricsRow::Value* value = row.find("loss")) loss = temper::to_text(*value);
+      const char* end = one.failed                               ? "failed"
+                        : one.is_worst                           ? "among the worst"
+                        : fs::exists(files.directory + "/final") ? "done"
+                                                                 : "";
+      table.rows.push_back(
+          {one.name, settings, std::to_string(files.rows.back().step()), loss, end});
+      shown.push_back({one.name, files.rows});
+    }
+    if (!shown.empty())
+      write_file_atomic(output_ + "/report.html",
+                        render_comparison("sweep of " + output_, shown, infos, {table}));
+  }
+
+  int tell_end() const {
+    write_report();
+    int failed = 0;
+    for (const Combination& one : runs_) {
+      if (!one.failed) continue;
+      ++failed;
+      std::cerr << "temper: sweep: " << printable(one.name) << " failed; its error is above"
+                << std::endl;
+    }
+    std::cout << output_ << "/report.html" << std::endl;
+    return failed > 0 ? 1 : 0;
+  }
+
+  Arguments words_, configs_;
+  std::vector<std::string> over_;
+  std::string seeds_, by_, output_;
+  std::optional<double> stop_worst_;
+  int64_t after_ = 0, ranks_ = 1;
+  const TrainingVerb* verb_ = nullptr;
+  std::vector<Combination> runs_;
+  int status_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> sweep_command() { return std::make_unique<Sweep>(); }
+
+}  // namespace temper::cli
