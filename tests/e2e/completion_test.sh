@@ -20,7 +20,7 @@ expect() {
   [ "$found" = "$1" ] || fail "temper ${*:2}: offered '$found', expected '$1'"
 }
 expect 'generate ' ge
-expect 'score serve sft ' s
+expect 'score serve sft sweep ' s
 expect '--help --nproc ' sft --
 expect '--device --dtype ' generate --d
 expect 'bfloat16 float32 ' score --dtype ''

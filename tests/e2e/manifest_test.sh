@@ -62,7 +62,7 @@ sft output_dir=k && cmp a/manifest.jsonl k/manifest.jsonl || fail "killed at any
 sft output_dir=whole train.max_steps=8 && chain whole && [ "$(grep -c '"after": *6' whole/manifest.jsonl)" = 1 ] || fail "no line of other settings"
 # A broken chain, and a run without one, go on with a new one that says where it begins.
 cp -r a broken && rm -r broken/final broken/checkpoints/step-6 && sed -i '3s/"loss": ./"loss": 9/' broken/manifest.jsonl
-sft output_dir=broken && grep -q 'manifest.jsonl:4: `previous` is not' last.log && chain broken 4 || fail "broken: $(cat last.log)"
+sft output_dir=broken && grep -q 'manifest.jsonl:4: step 3: `previous` is not' last.log && chain broken 4 || fail "broken: $(cat last.log)"
 cp -r a without && rm -r without/final without/checkpoints/step-6 without/manifest.jsonl
 sft output_dir=without && chain without 4
 # Two ranks that share out the weights.

@@ -92,7 +92,12 @@ class Verify : public Command {
     std::visit([&](auto type) { find_config<typename decltype(type)::type>(); },
                run_->verb().config);
     if (found_ == 0) look_at_files();
-    if (found_ == 0) repeat();
+    if (found_ == 0 && asks_servers_)
+      std::cout << "no step is repeated: servers sampled the completions (rollout.server), which "
+                   "need not answer the same again"
+                << std::endl;
+    else if (found_ == 0)
+      repeat();
     if (found_ > 0 || stopped_ > 0) return found_ > 0 ? 1 : stopped_;
     std::cout << words_[0] << ": as recorded; " << repeated_ << " of " << run_->steps().size()
               << " steps were repeated" << lot_ << std::endl;
@@ -124,6 +129,8 @@ class Verify : public Command {
     for (const std::string& file : train::changed_files(moved, inputs.value)) differs(inputs, file);
     evaluates_ = moved.train.early_stopping.metric || moved.train.keep_best.metric;
     serving_ = moved.roles.serving();
+    if constexpr (requires { moved.rollout.server.used(); })
+      asks_servers_ = moved.rollout.server.used();
   }
 
   // What the run left, as it is now.
@@ -241,7 +248,7 @@ class Verify : public Command {
   std::optional<double> fraction_;
   std::optional<RecordedRun> run_;
   std::vector<int> serving_;
-  bool evaluates_ = false;
+  bool evaluates_ = false, asks_servers_ = false;
   int64_t found_ = 0, repeated_ = 0;
   int stopped_ = 0;
   std::string lot_;
