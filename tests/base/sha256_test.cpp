@@ -1,6 +1,10 @@
 #include "temper/base/sha256.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
 
 // The examples of FIPS 180-4, and sizes around a block's end (computed by Python's hashlib).
 TEST_CASE("SHA-256 of known messages") {
@@ -19,4 +23,15 @@ TEST_CASE("SHA-256 of known messages") {
         "31eba51c313a5c08226adf18d4a359cfdfd8d2e816b13f4af952f7ea6584dcfb");
   CHECK(sha256_hex(std::string(1000, 'a')) ==
         "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
+}
+
+TEST_CASE("SHA-256 of a file is that of its bytes, and of none where it was cancelled") {
+  const std::string path = temper::temporary_directory() + "/sha256_test";
+  const std::string bytes(3 << 20, 'a');  // of several pieces
+  temper::write_file_atomic(path, bytes);
+  CHECK(temper::sha256_of_file(path) == temper::sha256_hex(bytes));
+  const std::atomic<bool> cancelled = true;
+  CHECK(temper::sha256_of_file(path, &cancelled).empty());
+  ::unlink(path.c_str());
+  CHECK_THROWS_AS(temper::sha256_of_file(path), temper::DataError);
 }
