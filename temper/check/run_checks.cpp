@@ -177,7 +177,9 @@ void RunChecks::adapter() {
       found = str("rank ", a.rank, ", alpha ", a.alpha);
     }
     if (frozen) {
-      role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
+      models::LoraConfig named = *policy.lora;
+      if (a.path) named.rank_pattern = named.alpha_pattern = {};  // of the file's layers
+      role.adapted = models::target_layers(*policy.model, named);
       train::check_tied_head(config,
                              role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
       role.rank = policy.lora->largest_rank();

@@ -23,6 +23,26 @@ inline constexpr auto enum_names<ops::Arithmetic> = ops::kArithmeticNames;
 template <>
 inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
 
+void config_detail::Traits<models::LayerPatterns>::read(const YamlNode& node,
+                                                        const std::string& path, const Rule& rule,
+                                                        models::LayerPatterns& value) {
+  value.list.clear();
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind != YamlNode::Kind::kMap) fail(node, path, "a map of numbers, as in {down_proj: 8}");
+  for (const YamlNode::Entry& entry : node.entries) {
+    models::LayerPattern& pattern = value.list.emplace_back(entry.key, 0);
+    read_value(entry.value, path + "." + entry.key, rule, pattern.value);
+  }
+}
+
+YamlNode config_detail::Traits<models::LayerPatterns>::write(models::LayerPatterns& value) {
+  if (value.list.empty()) return YamlNode::null();
+  YamlNode map = YamlNode::map();
+  for (const models::LayerPattern& p : value.list)
+    map.entries.push_back({p.pattern, {}, write_value(p.value), {}});
+  return map;
+}
+
 }  // namespace temper
 
 namespace temper::models {
@@ -95,7 +115,15 @@ void AdapterSection::fields(Fields& f) {
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());
-  f.add("target_modules", target_modules, "all-linear, or names of linear layers", one_or_list());
+  f.add("target_modules", target_modules,
+        "all-linear, names of linear layers, or one regular expression that matches whole paths, "
+        "as in '.*layers\\.[01]\\..*_proj'",
+        one_or_list());
+  f.add("rank_pattern", rank_pattern,
+        "ranks of layers by regular expressions that match the ends of their paths, as in "
+        "{down_proj: 8}; the first match counts, other layers have adapter.rank",
+        above(0));
+  f.add("alpha_pattern", alpha_pattern, "as rank_pattern, for alpha", above(0));
   f.add("use_rslora", use_rslora, "scale by alpha / sqrt(rank)");
   f.add("use_dora", use_dora, "DoRA: train magnitude and direction of the weights separately");
   f.add("modules_to_save", modules_to_save,

@@ -33,6 +33,19 @@ std::string storage_help();
 // The names of the formats of four bits to which weights are converted: "nf4".
 std::string four_bit_names();
 
+// A number of PEFT's rank_pattern or alpha_pattern: for layers whose paths end with a match of the
+// regular expression.
+struct LayerPattern {
+  std::string pattern;
+  double value;
+  bool operator==(const LayerPattern&) const = default;
+};
+// A map of numbers in a config, in the order in which it is written: the first that fits counts.
+struct LayerPatterns {
+  std::vector<LayerPattern> list;
+  bool operator==(const LayerPatterns&) const = default;
+};
+
 struct AdapterSection {
   enum class Method { kNone, kLora, kQlora };
   Method method = Method::kNone;
@@ -40,6 +53,7 @@ struct AdapterSection {
   double alpha = 32;
   double dropout = 0;
   std::vector<std::string> target_modules = {"all-linear"};
+  LayerPatterns rank_pattern, alpha_pattern;
   bool use_rslora = false;
   bool use_dora = false;
   std::vector<std::string> modules_to_save;
@@ -49,3 +63,16 @@ struct AdapterSection {
 };
 
 }  // namespace temper::models
+
+namespace temper::config_detail {
+
+template <>
+struct Traits<models::LayerPatterns> {
+  static std::string type(const Rule&) { return "map of numbers"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   models::LayerPatterns& value);
+  static YamlNode write(models::LayerPatterns& value);
+  static std::vector<Field> children() { return {}; }
+};
+
+}  // namespace temper::config_detail

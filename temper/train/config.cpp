@@ -1,6 +1,7 @@
 #include "temper/train/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/metrics/sink.h"
@@ -232,6 +233,8 @@ void RunConfig::warn_of_adapter() {
   add("alpha", adapter.alpha == standard.alpha);
   add("dropout", adapter.dropout == standard.dropout);
   add("target_modules", adapter.target_modules == standard.target_modules);
+  add("rank_pattern", adapter.rank_pattern == standard.rank_pattern);
+  add("alpha_pattern", adapter.alpha_pattern == standard.alpha_pattern);
   add("use_rslora", adapter.use_rslora == standard.use_rslora);
   add("use_dora", adapter.use_dora == standard.use_dora);
   add("modules_to_save", adapter.modules_to_save == standard.modules_to_save);
@@ -250,6 +253,10 @@ void validate_adapter(const RunConfig& c) {
   const bool all = std::count(a.target_modules.begin(), a.target_modules.end(), "all-linear") > 0;
   c.require(!all || a.target_modules.size() == 1, "adapter.target_modules",
             "found all-linear among other names; expected it alone, or names of linear layers");
+  for (const models::LayerPattern& p : a.rank_pattern.list)
+    c.require(p.value == std::floor(p.value) && p.value <= INT32_MAX,
+              str("adapter.rank_pattern.", p.pattern), "found ", p.value,
+              ", expected a positive integer");
 }
 
 constexpr int64_t kMostRows = 1'000'000;  // most rows of a step: they are in memory together

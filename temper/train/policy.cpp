@@ -25,6 +25,13 @@ std::string joined(const std::vector<std::string>& names) {
   return "[" + out + "]";
 }
 
+std::string said(const std::vector<models::LayerPattern>& patterns) {
+  std::string out;
+  for (const models::LayerPattern& p : patterns)
+    out += str(out.empty() ? "" : ", ", p.pattern, ": ", p.value);
+  return "{" + out + "}";
+}
+
 }  // namespace
 
 namespace {
@@ -52,8 +59,12 @@ void warn_of_other_format(RunConfig& config) {
 }  // namespace
 
 models::LoraConfig new_adapter(const models::AdapterSection& section) {
-  return {section.rank,           section.alpha,    section.dropout,        section.use_rslora,
-          section.target_modules, section.use_dora, section.modules_to_save};
+  models::LoraConfig config{section.rank,           section.alpha,          section.dropout,
+                            section.use_rslora,     section.target_modules, section.use_dora,
+                            section.modules_to_save};
+  config.rank_pattern = section.rank_pattern.list;
+  config.alpha_pattern = section.alpha_pattern.list;
+  return config;
 }
 
 models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
@@ -66,6 +77,10 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   };
   agree("adapter.rank", written.rank == found.rank, found.rank);
   agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
+  agree("adapter.rank_pattern", written.rank_pattern.list == found.rank_pattern,
+        said(found.rank_pattern));
+  agree("adapter.alpha_pattern", written.alpha_pattern.list == found.alpha_pattern,
+        said(found.alpha_pattern));
   agree("adapter.use_rslora", written.use_rslora == found.rank_stabilized,
         found.rank_stabilized ? "true" : "false");
   agree("adapter.use_dora", written.use_dora == found.dora, found.dora ? "true" : "false");
@@ -89,6 +104,8 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   }});
   written.rank = found.rank;
   written.alpha = found.alpha;
+  written.rank_pattern.list = found.rank_pattern;
+  written.alpha_pattern.list = found.alpha_pattern;
   written.dropout = found.dropout;
   written.use_rslora = found.rank_stabilized;
   written.use_dora = found.dora;

@@ -107,8 +107,7 @@ int64_t traced(const std::string& directory, const Run& run) {
   shape.recompute = run.recompute;
   if (run.adapter) {
     policy.trains = false;
-    policy.adapted =
-        models::target_layers(*models::make_model(*policy.shape.config), {"all-linear"});
+    policy.adapted = models::target_layers(*models::make_model(*policy.shape.config), {});
     policy.rank = 4;
     policy.drops = run.dropout;
     policy.adapters = policy.trained_copies = 1;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -13,6 +14,7 @@
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/model.h"
 #include "temper/nn/router.h"
+#include "temper/text/regex.h"
 
 namespace temper::models {
 
@@ -131,9 +133,33 @@ std::vector<Target> named_layers(nn::Module& model) {
   return layers;
 }
 
+// PEFT's rule: a regular expression matches a module's whole path. The text of a multimodal model
+// has a longer one in its files.
+std::vector<Target> matched_layers(const std::vector<Target>& layers, const std::string& text) {
+  constexpr std::string_view kBody = "model.", kTextBody = "model.language_model.";
+  std::vector<Target> chosen;
+  try {
+    const Regex expression("\\A(?:" + text + ")\\z", "adapter.target_modules");
+    const auto matches = [&](const std::string& path) {
+      Regex::Match match;
+      return expression.find(path, 0, match);
+    };
+    for (const Target& t : layers)
+      if (matches(t.path) || (t.path.starts_with(kBody) &&
+                              matches(std::string(kTextBody) + t.path.substr(kBody.size()))))
+        chosen.push_back(t);
+  } catch (const DataError& e) {
+    throw ConfigError(e.what());
+  }
+  check<ConfigError>(!chosen.empty(), "adapter.target_modules: no linear layer's path is matched ",
+                     "whole by `", text, "`; there is ", layers.at(0).path);
+  return chosen;
+}
+
 std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
   if (names.size() == 1 && names[0] == "all-linear") return adaptable_layers(model);
   const std::vector<Target> layers = named_layers(model);
+  if (names.size() == 1 && is_path_expression(names[0])) return matched_layers(layers, names[0]);
   std::set<const nn::Linear*> by_end;
   for (const Target& t : layers) by_end.insert(t.layer);
   std::set<std::string> known;
@@ -211,6 +237,12 @@ at::Tensor initial_a(const nn::Linear& layer, const nn::Lora& lora, uint64_t see
 
 }  // namespace
 
+bool is_path_expression(const std::string& text) {
+  return text != "all-linear" && !std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '_' || c == '.';
+         });
+}
+
 int64_t LoraConfig::largest_rank() const {
   int64_t largest = rank;
   for (const LayerPattern& p : rank_pattern)
@@ -230,7 +262,7 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
                        " out of adapter.target_modules");
     if (t.is(nn::Role::kHead)) check_head_trains(t, whole, config.dropout);
   }
-  attach(targets, model, config);
+  attach(targets, model, config, fresh_sizes(targets, config));
   for (const Target& t : targets) {
     nn::Lora& lora = *t.layer->lora();
     lora.lora_A.weight.set_whole_value(initial_a(*t.layer, lora, seed));
@@ -263,9 +295,11 @@ std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<T
   return names;
 }
 
-std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names) {
+std::vector<std::string> target_layers(nn::Module& model, const LoraConfig& config) {
+  const std::vector<Target> targets = choose_targets(model, config.target_modules);
+  fresh_sizes(targets, config);
   std::vector<std::string> paths;
-  for (const Target& t : choose_targets(model, names)) paths.push_back(t.path);
+  for (const Target& t : targets) paths.push_back(t.path);
   return paths;
 }
 

@@ -5,39 +5,38 @@
 #include <string>
 #include <vector>
 
+#include "temper/models/config.h"
 #include "temper/models/model.h"
 
 namespace temper::models {
-
-// A number of PEFT's rank_pattern or alpha_pattern: for layers whose paths end with a match of the
-// regular expression.
-struct LayerPattern {
-  std::string pattern;
-  double value;
-  bool operator==(const LayerPattern&) const = default;
-};
 
 struct LoraConfig {
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
   bool rank_stabilized = false;  // scale alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732)
   std::vector<std::string> target_modules{
-      "all-linear"};  // names of linear layers (their last part or whole path), lm_head too
+      "all-linear"};  // names of linear layers (their last part or whole path), lm_head too; or
+                      // one regular expression that matches whole paths (is_path_expression)
   bool dora = false;  // weight-decomposed (nn::Lora); not of lm_head
   // Modules that train whole beside the low-rank matrices: embed_tokens, lm_head; of a tied model
   // either means both. A ScalarModel's head always trains.
   std::vector<std::string> modules_to_save{};
   bool tied = false;  // of a file: embeddings and head that were saved are one weight
-  // Of a file: other ranks and alphas of some layers, those of the first pattern that fits. PEFT
-  // makes one matrix of the adapters of experts' gate_proj and up_proj, of twice their rank.
+  // Other ranks and alphas of some layers, those of the first pattern that fits. PEFT makes one
+  // matrix of the adapters of experts' gate_proj and up_proj, of twice their rank.
   std::vector<LayerPattern> rank_pattern{}, alpha_pattern{};
   int64_t largest_rank() const;
 };
 
+// Whether target_modules of this one text is a regular expression: it has other characters than
+// those of paths.
+bool is_path_expression(const std::string& text);
+
 // Adds fresh adapters: A as PEFT draws it, B zero. all-linear does not mean lm_head. That of a
 // model whose head is tied to its embeddings adapts the head alone, as in PEFT. Every base weight
 // is frozen but a ScalarModel's head, which trains beside the adapter. Throws ConfigError for a
-// target that names no linear layer, listing those that there are.
+// target that names no linear layer, listing those that there are, and for a pattern that fits
+// none of the targets.
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
 
 // Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an

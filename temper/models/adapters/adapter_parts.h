@@ -60,8 +60,10 @@ bool is_of_adapter(const std::string& name);
 // among them, and paths.
 std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<Target>& targets);
 
-// The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws
-// ConfigError as add_lora.
-std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names);
+// Ranks and scales of fresh adapters, one a target. Throws ConfigError as add_lora.
+std::vector<LoraSize> fresh_sizes(const std::vector<Target>& targets, const LoraConfig& config);
+
+// The paths of the layers that get fresh adapters of the config. Throws ConfigError as add_lora.
+std::vector<std::string> target_layers(nn::Module& model, const LoraConfig& config);
 
 }  // namespace temper::models

@@ -52,7 +52,8 @@ class PatternTable {
  public:
   PatternTable(const std::vector<LayerPattern>& patterns, const char* key,
                const std::string& directory)
-      : where_(str(directory, "/adapter_config.json: `", key, "`")) {
+      : where_(directory.empty() ? str("adapter.", key)
+                                 : str(directory, "/adapter_config.json: `", key, "`")) {
     size_t expressions = 0;
     for (const LayerPattern& p : patterns) {
       expressions +=
@@ -67,6 +68,17 @@ class PatternTable {
     return nullptr;
   }
   const std::string& where() const { return where_; }
+  // Throws ConfigError where a pattern fits none of the paths.
+  void check_all_fit(const std::vector<LayerPattern>& patterns,
+                     const std::set<std::string>& paths) const {
+    for (size_t i = 0; i < entries_.size(); ++i)
+      check<ConfigError>(
+          std::any_of(paths.begin(), paths.end(),
+                      [&](const std::string& p) { return entries_[i].first.in(p); }),
+          where_, ": `", patterns[i].pattern,
+          "` fits no layer that has an adapter; expected the end of such a path, as ",
+          *paths.begin());
+  }
 
  private:
   std::string where_;
@@ -130,6 +142,20 @@ std::vector<LoraSize> sizes_of(const std::vector<Target>& targets, const Adapter
       known[path] = sizes.back();
     }
     return sizes;
+  });
+}
+
+std::vector<LoraSize> fresh_sizes(const std::vector<Target>& targets, const LoraConfig& config) {
+  if (config.rank_pattern.empty() && config.alpha_pattern.empty()) return {};
+  AdapterConfig own;
+  own.lora = config;
+  std::set<std::string> paths;
+  for (const Target& t : targets) paths.insert(pattern_path(t, own));
+  return as_config_error([&] {
+    for (const auto& [patterns, key] : {std::pair(&config.rank_pattern, "rank_pattern"),
+                                        std::pair(&config.alpha_pattern, "alpha_pattern")})
+      PatternTable(*patterns, key, "").check_all_fit(*patterns, paths);
+    return sizes_of(targets, own, "");
   });
 }
 
