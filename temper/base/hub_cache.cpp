@@ -50,16 +50,20 @@ std::string hub_main_commit(const std::string& repository) {
 }
 
 std::string hub_fetch_command(HubKind kind, const std::string& id, const std::string& revision) {
-  return str("hf download ", id, kind == HubKind::kDataset ? " --repo-type dataset" : "",
+  return str("temper fetch ", id, kind == HubKind::kDataset ? " --dataset" : "",
              is_hub_name(revision) ? " --revision " + revision : "");
+}
+
+std::string hub_repository(HubKind kind, const std::string& id) {
+  const size_t slash = id.find('/');
+  return str(hub_cache_directory(), kind == HubKind::kDataset ? "/datasets--" : "/models--",
+             id.substr(0, slash), "--", id.substr(slash + 1));
 }
 
 std::string hub_snapshot(HubKind kind, const std::string& id, const std::string& revision) {
   const bool dataset = kind == HubKind::kDataset;
   const std::string cache = hub_cache_directory();
-  const size_t slash = id.find('/');
-  const std::string repository = str(cache, dataset ? "/datasets--" : "/models--",
-                                     id.substr(0, slash), "--", id.substr(slash + 1));
+  const std::string repository = hub_repository(kind, id);
   const bool by_commit = is_hub_name(revision);
   std::error_code ignored;
   check<ConfigError>(

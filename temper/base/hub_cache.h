@@ -1,5 +1,5 @@
-// The Hugging Face cache on this machine, which `hf download` and Hugging Face's libraries fill.
-// Nothing is downloaded.
+// The Hugging Face cache on this machine, which `temper fetch` (http/hub_fetch.h) and Hugging
+// Face's libraries fill. Nothing is downloaded here.
 #pragma once
 
 #include <string>
@@ -27,7 +27,10 @@ std::string hub_main_commit(const std::string& repository);
 // in the cache.
 std::string hub_snapshot(HubKind kind, const std::string& id, const std::string& revision = "");
 
-// The command that downloads it: "hf download org/name --repo-type dataset".
+// Where the cache has the repository of `id`.
+std::string hub_repository(HubKind kind, const std::string& id);
+
+// The command that downloads it: "temper fetch org/name --dataset".
 std::string hub_fetch_command(HubKind kind, const std::string& id,
                               const std::string& revision = "");
 

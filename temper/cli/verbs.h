@@ -73,6 +73,7 @@ std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> doctor_command();
 std::unique_ptr<Command> demo_command();
+std::unique_ptr<Command> fetch_command();
 std::unique_ptr<Command> diff_command();
 std::unique_ptr<Command> report_command();
 std::unique_ptr<Command> top_command();

@@ -16,8 +16,10 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/ascii.h"
 #include "temper/base/clock.h"
 #include "temper/base/json.h"
 #include "temper/base/liveness.h"
@@ -100,21 +102,19 @@ bool is_one_word(const std::string& text) {
 
 }  // namespace
 
-ServerUrl parse_url(const std::string& text) {
+ServerUrl parse_url(const std::string& text, const std::string& key) {
   const size_t scheme = text.find("://");
   const std::string name = text.substr(0, scheme);
   check<ConfigError>(scheme != std::string::npos && (name == "http" || name == "https") &&
                          scheme + 3 < text.size() && text[scheme + 3] != '/' && is_one_word(text),
-                     "rollout.server.urls: found ", text,
-                     ", expected http://HOST:PORT or https://HOST");
+                     key, ": found ", text, ", expected http://HOST:PORT or https://HOST");
   const size_t path = text.find('/', scheme + 3);
   ServerUrl url{text.substr(0, path), path == std::string::npos ? "" : text.substr(path)};
   const std::string port = parse_origin(url.origin).port;
   check<ConfigError>(!port.empty() && port.size() <= 5 &&
                          port.find_first_not_of("0123456789") == std::string::npos &&
                          std::stoi(port) >= 1 && std::stoi(port) <= 65535,
-                     "rollout.server.urls: found the port `", port, "` in ", text,
-                     ", expected 1 to 65535");
+                     key, ": found the port `", port, "` in ", text, ", expected 1 to 65535");
   const auto cut_slashes = [&] {
     while (url.prefix.ends_with("/")) url.prefix.pop_back();
   };
@@ -230,9 +230,9 @@ struct Client::Impl {
   // the whole. part: is called with each part of the body instead of keeping it, unless null.
   std::string send(const char* method, const std::string& path, std::string_view type,
                    std::string_view body, double between, double most,
-                   const std::function<void()>& part = {}) {
+                   const std::function<void()>& part = {}, const std::string& fields = {}) {
     const double end = steady_seconds() + most;
-    std::string head = temper::str(method, " ", prefix, path, " HTTP/1.1\r\n", headers);
+    std::string head = temper::str(method, " ", prefix, path, " HTTP/1.1\r\n", headers, fields);
     if (!type.empty())
       head += temper::str("Content-Type: ", type, "\r\nContent-Length: ", body.size(), "\r\n");
     head += "\r\n";
@@ -259,7 +259,8 @@ struct Client::Impl {
       if (!parser) {
         parser.emplace();
         parser->header_limit(static_cast<uint32_t>(kMostOverhead));
-        parser->body_limit(kLongestAnswer);
+        parser->body_limit(saved ? std::numeric_limits<uint64_t>::max() : kLongestAnswer);
+        parser->skip(saved && !saved->part);  // HEAD
         parser->eager(true);
       } else if (closed) {
         fail(kNotWhole);
@@ -267,6 +268,10 @@ struct Client::Impl {
       beast::error_code error = beast::http::error::need_more;
       if (unparsed.size() > 0) unparsed.consume(parser->put(unparsed.data(), error));
       std::string& body = parser->get().body();
+      if (saved && parser->is_header_done()) {
+        of_body += static_cast<int64_t>(body.size());
+        save(parser->get());
+      }
       if (part && !body.empty() && parser->get().result_int() / 100 == 2) {
         of_body += static_cast<int64_t>(body.size());
         body.clear();
@@ -301,9 +306,26 @@ struct Client::Impl {
     auto& answer = parser->get();
     if (!answer.keep_alive() || unparsed.size() > 0) close();
     if (answer.result_int() / 100 == 2) return std::move(answer.body());
+    if (saved && answer.result_int() / 100 == 3) return {};
     throw Failure(
         temper::str(path, ": status ", answer.result_int(), " ", message_of(answer.body())), false,
         static_cast<int>(answer.result_int()), retry_after(std::string(answer["Retry-After"])));
+  }
+
+  // Hands what has come of an answer's body to whom download() serves.
+  template <class Answer>
+  void save(Answer& answer) {
+    if (saved_head.status != static_cast<int>(answer.result_int())) {
+      saved_head = {.status = static_cast<int>(answer.result_int()), .fields = {}};
+      for (const auto& field : answer) {
+        saved_head.fields[ascii_lower(std::string(field.name_string()))] =
+            std::string(field.value());
+      }
+      if (saved_head.status / 100 == 2 && saved->begun) saved->begun(saved_head);
+    }
+    if (saved_head.status / 100 != 2 || !saved->part || answer.body().empty()) return;
+    saved->part(answer.body());
+    answer.body().clear();
   }
 
   // 0: the other end has closed the connection.
@@ -331,7 +353,14 @@ struct Client::Impl {
   Tcp::socket socket{io};
   std::optional<asio::ssl::stream<Tcp::socket&>> tls;
   std::atomic<bool> stopped{false};
+  const Download* saved = nullptr;  // during download()
+  AnswerHead saved_head;
 };
+
+std::string AnswerHead::field(const std::string& name) const {
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : found->second;
+}
 
 Client::Client(const ServerUrl& url, const std::string& api_key, double timeout_seconds)
     : impl_(std::make_unique<Impl>(url, api_key, timeout_seconds)) {}
@@ -348,6 +377,26 @@ std::string Client::post(const std::string& path, const std::string& json) {
 std::string Client::post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes) {
   // Sending them may take any time.
   return impl_->send("POST", path, "application/octet-stream", *bytes, impl_->timeout, INFINITY);
+}
+
+AnswerHead Client::download(const std::string& path, const std::vector<std::string>& fields,
+                            const Download& to) {
+  std::string more;
+  for (const std::string& field : fields) more += field + "\r\n";
+  impl_->saved = &to;
+  impl_->saved_head = {};
+  const auto end = [&] {
+    impl_->saved = nullptr;
+    return std::exchange(impl_->saved_head, {});
+  };
+  try {
+    impl_->send(to.part ? "GET" : "HEAD", path, "", "", impl_->timeout, INFINITY, {}, more);
+  } catch (...) {
+    impl_->close();  // what is left of the answer must not be taken for the next one
+    end();
+    throw;
+  }
+  return end();
 }
 
 void Client::follow_heartbeats(const std::string& path, const std::function<void()>& heard) {

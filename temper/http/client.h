@@ -2,9 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "temper/base/error.h"
 
@@ -16,8 +19,9 @@ struct ServerUrl {
   std::string origin, prefix;
   std::string str() const { return origin + prefix; }
 };
-// The address may end with /v1 or not. Throws ConfigError naming what was found.
-ServerUrl parse_url(const std::string& text);
+// The address may end with /v1 or not. Throws ConfigError that begins with `key`, the config's,
+// naming what was found.
+ServerUrl parse_url(const std::string& text, const std::string& key = "rollout.server.urls");
 
 // A request that failed: no complete answer, or a status other than 2xx.
 class Failure : public Error {
@@ -31,6 +35,14 @@ class Failure : public Error {
   bool unreachable;                   // no complete answer came: the server may be down
   int status;                         // of the answer; 0: none
   std::optional<double> retry_after;  // Retry-After, in seconds
+};
+
+// An answer's status and fields; their names are in lower case.
+struct AnswerHead {
+  int status = 0;
+  std::map<std::string, std::string> fields;
+  // Empty: there is no such field.
+  std::string field(const std::string& name) const;
 };
 
 // Keeps one connection alive between requests. Not thread-safe, except stop().
@@ -48,6 +60,15 @@ class Client {
   std::string post(const std::string& path, const std::string& json);
   // Posts binary data of any size, without copying it.
   std::string post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes);
+  // For files: a GET, or a HEAD where there is no `part`, with more fields ("Range: bytes=5-").
+  // `begun` is called with the head of a 2xx answer and `part` with its bytes as they come, for as
+  // long as it takes, but for a pause of timeout_seconds. Also gives heads of redirections (3xx).
+  struct Download {
+    std::function<void(const AnswerHead&)> begun;
+    std::function<void(std::string_view)> part;
+  };
+  AnswerHead download(const std::string& path, const std::vector<std::string>& fields,
+                      const Download& to);
   // Reads a route whose answer never ends, until the server closes it, its host is lost or stop()
   // is called. `heard` is called for each heartbeat, that is whenever bytes arrive.
   void follow_heartbeats(const std::string& path, const std::function<void()>& heard);

@@ -190,7 +190,7 @@ TEST_CASE("a download that was interrupted is an error") {
 
 TEST_CASE("what is not in the cache is an error with the command that downloads it") {
   HubCache cache;
-  CHECK(has(problem_of("org/none:main/test"), "hf download org/none --repo-type dataset"));
+  CHECK(has(problem_of("org/none:main/test"), "temper fetch org/none --dataset"));
   cache.add("words", "notes.md", "no rows");
   CHECK(has(problem_of("org/words"), "has no file of rows"));
 }

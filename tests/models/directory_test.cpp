@@ -51,8 +51,8 @@ TEST_CASE("a hub's id is the snapshot that the local cache has of it") {
   const std::string repository = home.path + "/hub/models--org--tiny-1.5";
   fs::create_directories(repository + "/refs");
   fs::create_directories(repository + "/snapshots/0123abc");
-  CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"), doctest::Contains("hf download"),
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"),
+                       doctest::Contains("temper fetch org/tiny-1.5"), ConfigError);
   write_file_atomic(repository + "/refs/main", "0123abc\n");
   CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"), doctest::Contains("config.json"),
                        ConfigError);

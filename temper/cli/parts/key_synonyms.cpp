@@ -246,7 +246,7 @@ constexpr KeySynonym kSynonyms[] = {
     {"min_lr_rate", "optimizer.final_lr_fraction", ""},
     {"mini_batch_size", "rl.minibatches", "it counts the updates made from one rollout batch"},
     {"model.path", "model.path", ""},
-    {"model_download_path", "model.path", "nothing is downloaded: hf download ID --local-dir DIR"},
+    {"model_download_path", "model.path", "a run downloads nothing: temper fetch ID"},
     {"model_id", "model.path", ""},
     {"model_name", "model.path", ""},
     {"model_name_or_path", "model.path", ""},
