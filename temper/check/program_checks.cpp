@@ -66,7 +66,10 @@ env::Reply one_reply(env::EnvironmentPool& pool, const env::EnvironmentSection& 
 Finding probe_environment(const env::EnvironmentSection& section, std::shared_ptr<const Json> row,
                           const std::string& where) {
   if (!section.openai.command.empty()) return Finding::pass("an agent, whose program is there");
-  if (section.command.empty() && section.name.empty())
+  const bool tools_alone = section.command.empty() && section.name.empty();
+  const bool asks = std::ranges::any_of(
+      section.tools, [](const env::ToolSection& tool) { return !tool.mcp.empty(); });
+  if (tools_alone && !asks)
     return Finding::pass(str(section.tools.size(), " tools, whose programs are there"));
   env::EnvironmentSection once = section;
   once.workers = 1;
@@ -74,6 +77,8 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
   const int64_t episode = pool.open(std::move(row), where);
   const env::Reply first = one_reply(pool, section, "the reset of " + where);
   if (first.failure) return Finding::fail("reset of " + where + ": " + first.failure->detail);
+  if (tools_alone)
+    return Finding::pass(str(first.observation.tools.size(), " tools, those of servers included"));
   pool.step(episode, {.completion = "x", .calls = {}, .problems = {}});
   const env::Reply next = one_reply(pool, section, "a step of " + where);
   if (next.failure) return Finding::fail("a step of " + where + ": " + next.failure->detail);

@@ -44,7 +44,7 @@ YamlNode config_detail::Traits<env::JsonObject>::write(env::JsonObject& value) {
 namespace temper::env {
 
 void ToolSection::fields(Fields& f) {
-  f.add("name", name, "name of the tool, used in calls", required());
+  f.add("name", name, "name of the tool, used in calls");
   f.add("description", description, "description of the tool for the model");
   f.add("parameters", parameters,
         "JSON schema of its arguments, as in {type: object, properties: {..}, required: [..]}");
@@ -53,6 +53,10 @@ void ToolSection::fields(Fields& f) {
       "a program and its arguments, started for each call: reads the call's arguments as a line of "
       "JSON, writes the tool's answer",
       one_or_list());
+  f.add("mcp", mcp,
+        "in place of all others: an MCP server and its arguments, started once, which speaks over "
+        "its standard streams and whose tools the model may call",
+        one_or_list());
 }
 
 void OpenAiSection::fields(Fields& f) {
@@ -118,6 +122,16 @@ std::string find_problem(const EnvironmentSection& section) {
   for (size_t i = 0; i < section.tools.size(); ++i) {
     const ToolSection& tool = section.tools[i];
     const std::string key = str("environment.tools[", i, "]");
+    if (!tool.mcp.empty()) {
+      if (!tool.name.empty() || !tool.command.empty() || !tool.description.empty() ||
+          tool.parameters.json != JsonObject().json)
+        return key +
+               ".mcp: found beside other keys; a server says the names, descriptions and "
+               "parameters of its tools, expected it alone";
+      if (const std::string p = process::program_problem(tool.mcp); !p.empty())
+        return key + ".mcp: " + p;
+      continue;
+    }
     if (std::string p = find_tool_problem(tool, key); !p.empty()) return p;
     if (!names.insert(tool.name).second)
       return str(key, ": two tools are called `", tool.name, "`");

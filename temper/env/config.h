@@ -16,11 +16,13 @@ struct JsonObject {
   std::string json = "{}";
 };
 
-// A tool: what the chat template shows of it, and the program that answers its calls.
+// A tool: what the chat template shows of it, and the program that answers its calls. Or all tools
+// of a server (mcp_server.h), which says their names, descriptions and parameters.
 struct ToolSection {
   std::string name, description;
   JsonObject parameters;  // JSON schema of the arguments, an object
   std::vector<std::string> command;
+  std::vector<std::string> mcp;  // the server's program and its arguments; empty: none
   void fields(Fields& f);
 };
 

@@ -158,7 +158,7 @@ Json tool_definitions(const std::vector<ToolSection>& tools) {
   for (const ToolSection& tool : tools)
     list.push_back({{"type", "function"},
                     {"function",
-                     {{"name", tool.name},
+                     {{"name", tool.mcp.empty() ? tool.name : tool.mcp[0]},
                       {"description", tool.description},
                       {"parameters", parse_json(tool.parameters.json, "parameters")}}}});
   return list;

@@ -23,7 +23,8 @@ bool answers_late(const std::string& line, std::set<int64_t>& late);
 std::variant<Observation, Failure> read_answer(const std::string& line, int64_t episode, bool reset,
                                                const std::string& program);
 
-// A list of {type: function, function: {name, description, parameters}}.
+// A list of {type: function, function: {name, description, parameters}}. A server's tools are one
+// that is named as its program.
 Json tool_definitions(const std::vector<struct ToolSection>& tools);
 
 }  // namespace temper::env

@@ -15,16 +15,35 @@ Json tool_message(const std::string& name, const std::string& content) {
   return {{"role", "tool"}, {"name", name}, {"content", repair_utf8(content)}};
 }
 
-std::string names_of(const std::vector<ToolSection>& tools) {
-  std::string names;
-  for (const ToolSection& tool : tools) names += (names.empty() ? "" : ", ") + tool.name;
-  return names;
-}
-
 }  // namespace
 
 ToolHost::ToolHost(const EnvironmentSection& section, std::unique_ptr<Host> inner)
-    : section_(section), definitions_(tool_definitions(section.tools)), inner_(std::move(inner)) {}
+    : section_(section), inner_(std::move(inner)) {
+  std::vector<ToolSection> shown;
+  for (size_t i = 0; i < section.tools.size(); ++i) {
+    const ToolSection& tool = section.tools[i];
+    const std::string key = str("environment.tools[", i, "].mcp");
+    if (tool.mcp.empty())
+      add_tool(tool, nullptr, key);
+    else
+      for (const ToolSection& one :
+           servers_.emplace_back(std::make_unique<McpServer>(tool.mcp, section, key))->tools())
+        add_tool(one, servers_.back().get(), key);
+  }
+  for (const auto& tool : tools_) shown.push_back(tool->section);
+  definitions_ = tool_definitions(shown);
+}
+
+void ToolHost::add_tool(ToolSection section, McpServer* server, const std::string& key) {
+  check<ConfigError>(!find(section.name), key, ": two tools are called `", section.name, "`");
+  tools_.push_back(std::make_unique<Tool>(std::move(section), server));
+}
+
+const ToolHost::Tool* ToolHost::find(const std::string& name) const {
+  const auto found = std::find_if(tools_.begin(), tools_.end(),
+                                  [&](const auto& tool) { return tool->section.name == name; });
+  return found == tools_.end() ? nullptr : found->get();
+}
 
 void ToolHost::reset(int64_t episode, const Json& row) {
   episodes_[episode] = {};
@@ -43,21 +62,20 @@ void ToolHost::step(int64_t episode, const Turn& turn) {
   e.reply = {.episode = episode};
   e.unanswered = 0;
   for (size_t i = 0; i < turn.calls.size(); ++i) {
-    const auto tool =
-        std::find_if(section_.tools.begin(), section_.tools.end(),
-                     [&](const ToolSection& t) { return t.name == turn.calls[i].name; });
+    const Tool* const tool = find(turn.calls[i].name);
     const std::string problem =
-        tool == section_.tools.end() ? "" : find_call_problem(*tool, turn.calls[i].arguments);
+        tool ? find_call_problem(tool->section, turn.calls[i].arguments) : "";
     if (!problem.empty()) {
       ++e.reply.unread_calls;
       e.answers[i] = "error: " + problem;
-    } else if (tool != section_.tools.end()) {
-      waiting_.push_back({episode, i, &*tool});
+    } else if (tool) {
+      waiting_.push_back({episode, i, tool});
       ++e.unanswered;
     } else if (!inner_) {
       ++e.reply.unread_calls;
-      e.answers[i] = "error: there is no tool `" + turn.calls[i].name + "`; there are " +
-                     names_of(section_.tools);
+      e.answers[i] = "error: there is no tool `" + turn.calls[i].name + "`; there are ";
+      for (const auto& known : tools_)
+        e.answers[i] += (known == tools_.front() ? "" : ", ") + known->section.name;
     }
   }
   if (e.unanswered == 0) finish(episode);
@@ -66,6 +84,11 @@ void ToolHost::step(int64_t episode, const Turn& turn) {
 void ToolHost::close(int64_t episode) {
   std::erase_if(waiting_, [&](const Call& c) { return c.episode == episode; });
   running_.remove_if([&](const Running& r) { return r.call.episode == episode; });
+  std::erase_if(asked_, [&](const auto& asked) {
+    if (asked.second.episode != episode) return false;
+    asked.first.first->cancel(asked.first.second);
+    return true;
+  });
   episodes_.erase(episode);
   if (inner_) inner_->close(episode);
 }
@@ -75,20 +98,29 @@ void ToolHost::add_awaited(std::vector<pollfd>& fds, process::Clock::time_point&
     running.run->add_awaited(fds);
     until = std::min(until, running.run->wake_time());
   }
-  const bool can_start =
-      !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);
-  if (!answered_.empty() || can_start) until = process::Clock::now();
+  for (const auto& server : servers_) server->add_awaited(fds, until);
+  if (!answered_.empty() || can_start()) until = process::Clock::now();
   if (inner_) inner_->add_awaited(fds, until);
 }
 
+bool ToolHost::can_start() const {
+  return !waiting_.empty() &&
+         running_.size() + asked_.size() < static_cast<size_t>(section_.workers);
+}
+
 void ToolHost::start_calls() {
-  while (!waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers)) {
+  while (can_start()) {
     const Call call = waiting_.front();
     waiting_.pop_front();
+    const auto& [section, server] = *call.tool;
     const Json& arguments = episodes_.at(call.episode).turn.calls[call.number].arguments;
     try {
-      running_.push_back({call, std::make_unique<ToolRun>(*call.tool, section_, arguments)});
+      if (server)
+        asked_[{server, server->call(section.name, arguments)}] = call;
+      else
+        running_.push_back({call, std::make_unique<ToolRun>(section, section_, arguments)});
     } catch (const RunError& e) {
+      if (server) throw;
       answer(call, Failure{Failure::Kind::kCrashed, e.what()});
     }
   }
@@ -119,8 +151,23 @@ void ToolHost::finish(int64_t episode) {
   answered_.push_back(std::move(e.reply));
 }
 
+void ToolHost::ask_servers() {
+  for (const auto& server : servers_) {
+    std::vector<McpServer::Answer> answers;
+    server->advance(answers);
+    for (McpServer::Answer& one : answers) {
+      const auto asked = asked_.find({server.get(), one.number});
+      if (asked == asked_.end()) continue;
+      const Call call = asked->second;
+      asked_.erase(asked);
+      answer(call, std::move(one.result));
+    }
+  }
+}
+
 void ToolHost::advance(std::vector<Reply>& replies) {
   start_calls();
+  ask_servers();
   for (auto running = running_.begin(); running != running_.end();) {
     std::optional<ToolRun::Result> result = running->run->advance();
     if (!result) {
@@ -156,9 +203,7 @@ bool ToolHost::finish_inner(Reply& reply) {
   }
   Json messages = Json::array();
   for (size_t i = 0; i < e.answers.size(); ++i)
-    if (const std::string& name = e.turn.calls[i].name;
-        std::any_of(section_.tools.begin(), section_.tools.end(),
-                    [&](const ToolSection& t) { return t.name == name; }))
+    if (const std::string& name = e.turn.calls[i].name; find(name))
       messages.push_back(tool_message(name, e.answers[i]));
   for (const Json& message : reply.observation.messages) messages.push_back(message);
   reply.observation.messages = std::move(messages);
