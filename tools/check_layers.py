@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "image", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar", "vision", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "workers", "preference", "rl", "distill", "check", "cli"]
+ORDER = ["base", "text", "image", "metrics", "process", "http", "rewards", "env", "io", "data", "grammar", "vision", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "tinker", "workers", "preference", "rl", "distill", "check", "cli"]
 NO_TORCH = {"base", "text", "image", "metrics", "process", "rewards", "http", "env", "io", "data", "grammar"}
 MOST_FILES = 30
 KERNELS = "temper/ops/native/kernels"

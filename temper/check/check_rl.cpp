@@ -9,6 +9,7 @@
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"
 #include "temper/generate/remote/server_check.h"
+#include "temper/models/files/directory.h"
 #include "temper/rl/reference.h"
 #include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/prompts.h"
@@ -79,6 +80,15 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
     role.note_held(place.base);
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(*section.model + ": a reward model");
+  }
+  if (section.judge.model) {
+    rewards::make_reward(section);  // throws what is wrong with it; reads no weights
+    const std::string base = models::named_model(*section.judge.model, "rewards: judge.model");
+    ModelRole role{
+        .role = "reward_" + section.label(), .shape = checks.other_model(base), .trains = false};
+    role.note_held(base);
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(*section.judge.model + ": a judge");
   }
   if (samples.empty()) {
     rewards::make_reward(section);  // throws where there is none

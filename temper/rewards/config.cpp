@@ -45,7 +45,21 @@ std::string name_of_command(const std::vector<std::string>& command) {
 std::string RewardSection::label() const {
   if (!name.empty()) return name;
   if (model) return "model";
+  if (judge.any()) return "judge";
   return command.empty() ? reward : name_of_command(command);
+}
+
+void JudgeSection::fields(Fields& f) {
+  f.add("url", url, "server with OpenAI's API, as in http://HOST:PORT: its first listed model");
+  f.add("model", model, "model directory, or id in the local cache: answers in this process");
+  f.add("api_key_env", api_key_env, "environment variable with the server's API key");
+  f.add("prompt", prompt,
+        "the question, with {prompt}, {completion} and the row's fields by name, as in {answer}");
+  f.add("pattern", pattern,
+        "the last match of this regular expression in the answer, or of its first group, is the "
+        "number");
+  f.add("scale", scale, "the number is multiplied by it", between(-1e6, 1e6));
+  f.add("max_new_tokens", max_new_tokens, "maximum number of tokens of an answer", at_least(1));
 }
 
 void RewardSection::fields(Fields& f) {
@@ -64,10 +78,14 @@ void RewardSection::fields(Fields& f) {
         "a program and its arguments: reads a row of JSON per line, answers each with a number");
   f.add("model", model,
         "directory of a reward model (temper reward): its score of prompt and completion");
-  f.add("timeout_seconds", timeout_seconds, "timeout of one answer of the command", above(0));
+  f.add("judge", judge, "a language model that is asked about the completion");
+  f.add("timeout_seconds", timeout_seconds,
+        "timeout of one answer of the command or of a judge's server", above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
         "additional time for the first answer of each worker of the command", above(0));
-  f.add("workers", workers, "number of processes of the command", at_least(1));
+  f.add("workers", workers,
+        "number of processes of the command; number of requests to a judge's server at once",
+        at_least(1));
   limits.fields(f);
   f.add(
       "on_failure", on_failure,
@@ -75,12 +93,34 @@ void RewardSection::fields(Fields& f) {
       "or stop the run");
 }
 
+namespace {
+
+std::string find_judge_problem(const RewardSection& reward) {
+  const JudgeSection& judge = reward.judge;
+  const std::string key = "`" + reward.label() + "`: judge";
+  if (reward.model || !reward.command.empty() || !reward.reward.empty())
+    return key + ": found beside model, command or reward; give one of them";
+  if (judge.url.has_value() == judge.model.has_value())
+    return str(key, ": found ", judge.url ? "both url and model" : "neither url nor model",
+               ", expected one of them");
+  if (judge.prompt.find("{completion}") == std::string::npos)
+    return key + (judge.prompt.empty() ? ".prompt: missing" : ".prompt: found no {completion}") +
+           ", expected a text with it, as in 'Rate the answer from 0 to 10: {completion}'";
+  if (judge.pattern.empty()) return key + ".pattern: found an empty text";
+  return {};
+}
+
+}  // namespace
+
 std::string find_problem(std::span<const RewardSection> rewards) {
   std::set<std::string> names;
   for (size_t i = 0; i < rewards.size(); ++i) {
     const RewardSection& reward = rewards[i];
     const std::string name = reward.label();
-    if (name.empty()) return str("reward ", i + 1, " has neither a name, a command nor a model");
+    if (name.empty())
+      return str("reward ", i + 1, " has neither a name, a command, a model nor a judge");
+    if (reward.judge.any())
+      if (std::string problem = find_judge_problem(reward); !problem.empty()) return problem;
     if (reward.model && (!reward.command.empty() || !reward.reward.empty()))
       return str(
           "`", name, "` has a model and ",
@@ -92,7 +132,8 @@ std::string find_problem(std::span<const RewardSection> rewards) {
     if (!names.insert(name).second)
       return str(
           "two rewards are called `", name, "`; give one another name, as in {name: another, ",
-          reward.model             ? "model: " + *reward.model
+          reward.judge.any()       ? "judge: {...}"
+          : reward.model           ? "model: " + *reward.model
           : reward.command.empty() ? "reward: " + (reward.reward.empty() ? name : reward.reward)
                                    : "command: [...]",
           "}");

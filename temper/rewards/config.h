@@ -12,7 +12,19 @@
 
 namespace temper::rewards {
 
-// A built-in reward, a command or a reward model.
+// A language model that judges by an answer in words (judge.h).
+struct JudgeSection {
+  std::optional<std::string> url, model;  // a server's, or a model directory: one of them
+  std::string api_key_env;                // of the server; empty: none
+  std::string prompt;                     // the question
+  std::string pattern = R"([-+]?\d+(?:\.\d+)?)";
+  double scale = 1;
+  int64_t max_new_tokens = 256;
+  void fields(Fields& f);
+  bool any() const { return url || model || !prompt.empty(); }
+};
+
+// A built-in reward, a command, a reward model or a judge.
 struct RewardSection {
   enum class OnFailure { kZero, kDrop, kStop };
   std::string name;    // name of its metrics; empty: the reward's or the program's name
@@ -22,6 +34,7 @@ struct RewardSection {
   std::optional<std::string> pattern;  // the regular expression of the reward `regex`
   std::vector<std::string> command;    // a program and its arguments; empty: a built-in reward
   std::optional<std::string> model;    // directory of a reward model, for the built-in `model`
+  JudgeSection judge;
   double timeout_seconds = 10;
   double start_timeout_seconds = 30;
   int64_t workers = 2;

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rewards/command.h"
+#include "temper/rewards/judge.h"
 
 namespace temper::rewards {
 namespace {
@@ -39,6 +40,9 @@ void register_reward(RewardEntry entry) { registry().add(std::move(entry)); }
 
 std::unique_ptr<Reward> make_reward(const RewardSection& section) {
   if (!section.command.empty()) return std::make_unique<CommandReward>(section);
+  if (section.judge.url) return make_server_judge(section);
+  if (section.judge.model)
+    return registry().find("judge", "rewards")(section);  // rl/rollout/model_judge.h
   if (section.model)
     return registry().find("model", "rewards")(section);  // rl/rollout/model_reward.h
   const std::string& name = section.reward.empty() ? section.name : section.reward;

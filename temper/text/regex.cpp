@@ -183,7 +183,7 @@ std::string error_text(int code) {
 
 // The PCRE2 state of one thread; its JIT stack serves patterns with nested repeats.
 struct Scratch {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_data* data = pcre2_match_data_create(2, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, 4 << 20, nullptr);
   Scratch() {
@@ -232,7 +232,7 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-bool Regex::find(std::string_view text, size_t from, Match& match) const {
+bool Regex::find(std::string_view text, size_t from, Match& match, Match* group) const {
   thread_local Scratch scratch;
   const int rc = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                              from, PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
@@ -243,6 +243,10 @@ bool Regex::find(std::string_view text, size_t from, Match& match) const {
   // \K in a lookahead can report an end before the start, or a match before `from`.
   check<DataError>(match.begin >= from && match.end >= match.begin, code_->where,
                    ": regular expression with an unusable \\K");
+  if (!group) return true;
+  // rc is 0 where there are more groups than these two pairs hold, else one more than the last set.
+  const bool set = (rc == 0 || rc > 1) && ends[2] != PCRE2_UNSET && ends[3] >= ends[2];
+  *group = set ? Match{ends[2], ends[3]} : Match{std::string::npos, std::string::npos};
   return true;
 }
 

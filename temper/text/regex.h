@@ -23,7 +23,9 @@ class Regex {
   struct Match {
     size_t begin, end;
   };
-  bool find(std::string_view text, size_t from, Match& match) const;
+  // group: what the pattern's first group matched, at npos where it has none or did not take part;
+  // null: not asked for.
+  bool find(std::string_view text, size_t from, Match& match, Match* group = nullptr) const;
 
  private:
   struct Code;

@@ -166,6 +166,7 @@ std::string eval_flags(const preference::PreferenceConfig& config) {
 std::string eval_flags(const rl::RlConfig& config) {
   if (config.rewards.size() != 1 || config.environment.any()) return {};
   const rewards::RewardSection& reward = config.rewards[0];
+  if (reward.judge.any()) return {};
   std::string flags;
   if (!reward.command.empty()) {
     std::string command;
