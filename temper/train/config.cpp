@@ -19,6 +19,31 @@ inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none"
 template <>
 inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
 
+void config_detail::Traits<train::ProfileSteps>::read(const YamlNode& node, const std::string& path,
+                                                      const Rule&, train::ProfileSteps& value) {
+  value = {};
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind != YamlNode::Kind::kMap) return read_value(node, path, at_least(0), value.steps);
+  for (const YamlNode::Entry& entry : node.entries) {
+    const std::string key = path + "." + entry.key;
+    if (entry.key == "first" && entry.value.kind != YamlNode::Kind::kNull)
+      read_value(entry.value, key, at_least(1), value.first.emplace());
+    else if (entry.key == "steps")
+      read_value(entry.value, key, at_least(1), value.steps);
+    else if (entry.key != "first")
+      fail(node, path, "a number of steps, or {first: STEP, steps: N}");
+  }
+  if (value.steps == 0) fail(node, path, "a number of steps, or {first: STEP, steps: N}");
+}
+
+YamlNode config_detail::Traits<train::ProfileSteps>::write(train::ProfileSteps& value) {
+  if (!value.first) return write_value(value.steps);
+  YamlNode map = YamlNode::map();
+  map.entries.push_back({"first", {}, write_value(*value.first), {}});
+  map.entries.push_back({"steps", {}, write_value(value.steps), {}});
+  return map;
+}
+
 }  // namespace temper
 
 namespace temper::train {
@@ -86,9 +111,8 @@ void TrainSection::fields(Fields& f) {
         "none",
         at_least(0));
   f.add("profile", profile,
-        "number of steps to profile, from the first one of this process; written to trace.json "
-        "(Perfetto); 0: off",
-        at_least(0));
+        "number of steps to profile, from the first one of this process, or {first: STEP, steps: "
+        "N}; written to trace.json (Perfetto); 0: off");
   f.add("memory_limit", memory_limit,
         "maximum resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to "
         "take more does not start, one that takes more ends with a checkpoint; null: none");

@@ -71,6 +71,12 @@ struct KeepBestSection {
   void fields(Fields& f);
 };
 
+// Which steps are profiled: a number of steps, or {first, steps}.
+struct ProfileSteps {
+  std::optional<int64_t> first;  // numbered from 1; none: the first one of this process
+  int64_t steps = 0;             // 0: none
+};
+
 // max_steps, epochs or neither (one epoch); both are an error.
 struct TrainSection {
   enum class Recompute { kNone, kBlocks };
@@ -94,7 +100,7 @@ struct TrainSection {
   double neftune_alpha = 0;
   double z_loss = 0;
   std::optional<double> router_aux_loss;
-  int64_t profile = 0;
+  ProfileSteps profile;
   std::optional<std::string> memory_limit;
   std::optional<int64_t> max_inflight;
   void fields(Fields& f);
@@ -270,3 +276,16 @@ std::string dump_run_config(RunConfig& config, bool with_help = false);
 std::string describe_run_config(RunConfig& config);
 
 }  // namespace temper::train
+
+namespace temper::config_detail {
+
+template <>
+struct Traits<train::ProfileSteps> {
+  static std::string type(const Rule&) { return "integer >= 0, or {first, steps}"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule&,
+                   train::ProfileSteps& value);
+  static YamlNode write(train::ProfileSteps& value);
+  static std::vector<Field> children() { return {}; }
+};
+
+}  // namespace temper::config_detail

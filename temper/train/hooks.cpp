@@ -126,7 +126,7 @@ class KeepBest : public Hook {
 
 class Profile : public Hook {
  public:
-  explicit Profile(int64_t steps) : left_(steps) {}
+  explicit Profile(const ProfileSteps& steps) : steps_(steps) {}
   ~Profile() override {
     try {
       write();
@@ -136,20 +136,31 @@ class Profile : public Hook {
   }
   void on_begin(RunDirectory& directory) override {
     rank_ = directory.rank();
-    file_ = directory.path() + (rank_ == 0 ? "/trace.json" : str("/trace.rank", rank_, ".json"));
-    trace::start();
+    wanted_ = directory.path() + (rank_ == 0 ? "/trace.json" : str("/trace.rank", rank_, ".json"));
+    if (!steps_.first) begin();
   }
-  void after_step(const MetricsRow&) override {
-    if (--left_ == 0) write();
+  void before_step(int64_t step) override {
+    if (!steps_.first) steps_.first = step;
+    end_ = *steps_.first + steps_.steps;
+    if (file_.empty() && step >= *steps_.first && step < end_) begin();
+  }
+  void after_step(const MetricsRow& row) override {
+    if (row.step() + 1 >= end_) write();
   }
 
  private:
   void write() {
     if (!file_.empty()) trace::write(std::exchange(file_, {}), rank_);
   }
-  int64_t left_;
+  void begin() {
+    if (wanted_.empty()) return;
+    file_ = std::exchange(wanted_, {});
+    trace::start();
+  }
+  ProfileSteps steps_;
+  int64_t end_ = 0;  // the step behind the last one
   int rank_ = 0;
-  std::string file_;  // empty: written, or not begun
+  std::string wanted_, file_;  // of the trace, before it begins and then; empty: written
 };
 
 }  // namespace
@@ -161,13 +172,15 @@ std::unique_ptr<Hook> keep_best(const KeepBestSection& section) {
   return std::make_unique<KeepBest>(section);
 }
 
-std::unique_ptr<Hook> profile(int64_t steps) { return std::make_unique<Profile>(steps); }
+std::unique_ptr<Hook> profile(const ProfileSteps& steps) {
+  return std::make_unique<Profile>(steps);
+}
 
 std::vector<std::unique_ptr<Hook>> configured_hooks(const TrainSection& section) {
   std::vector<std::unique_ptr<Hook>> hooks;
   if (section.early_stopping.metric) hooks.push_back(early_stopping(section.early_stopping));
   if (section.keep_best.metric) hooks.push_back(keep_best(section.keep_best));
-  if (section.profile > 0) hooks.push_back(profile(section.profile));
+  if (section.profile.steps > 0) hooks.push_back(profile(section.profile));
   return hooks;
 }
 

@@ -45,9 +45,9 @@ std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section);
 // Keeps the weights of the best evaluation in OUTPUT_DIR/best, and leaves them in final/.
 std::unique_ptr<Hook> keep_best(const KeepBestSection& section);
 
-// Records the spans of time (metrics/trace.h) of the first steps of this process in
+// Records the spans of time (metrics/trace.h) of those steps of this process in
 // OUTPUT_DIR/trace.json; other ranks in trace.rankN.json.
-std::unique_ptr<Hook> profile(int64_t steps);
+std::unique_ptr<Hook> profile(const ProfileSteps& steps);
 
 // The hooks that the config asks for.
 std::vector<std::unique_ptr<Hook>> configured_hooks(const TrainSection& section);

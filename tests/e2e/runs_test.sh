@@ -22,6 +22,16 @@ events = json.load(open(sys.argv[1]))["traceEvents"]
 threads = {e["name"]: e["tid"] for e in events if e.get("ph") == "X" and e["name"] in ("write checkpoint", "checkpoint")}
 assert threads["write checkpoint"] != threads["checkpoint"], threads
 P
+# Steps in the middle are profiled alone, also where a run that was resumed begins with one.
+sft output_dir=profiled train.max_steps=2 > /dev/null || fail "profiled: $?"
+sft output_dir=profiled train.max_steps=6 'train.profile={first: 3, steps: 2}' > /dev/null || fail "profiled: $?"
+sft output_dir=unprofiled train.max_steps=2 'train.profile={first: 3, steps: 2}' > /dev/null || fail "unprofiled: $?"
+[ -e unprofiled/trace.json ] && fail "a profile of no step"
+python3 - profiled/trace.json goes/trace.json <<'P' || fail "other steps are profiled"
+import json, sys
+steps = [sum(e.get("name") == "optimizer" for e in json.load(open(path))["traceEvents"]) for path in sys.argv[1:]]
+assert steps == [2, 6], steps
+P
 sft --nproc 2 output_dir=fsdp mesh.fsdp=2 train.max_steps=6 train.save_every=1 train.save_in_background=true > fsdp.log 2>&1 || fail "fsdp: $(cat fsdp.log)"
 sft --nproc 2 output_dir=fsdp-waits mesh.fsdp=2 train.max_steps=6 train.save_every=1 train.save_in_background=false > fsdp.log 2>&1 || fail "fsdp: $(cat fsdp.log)"
 for step in 4 5 6; do

@@ -194,6 +194,44 @@ TEST_CASE("an adapter to go on from is a LoRA adapter") {
         "adapter");
 }
 
+TEST_CASE("patterns of ranks and alphas keep their order") {
+  const std::vector<std::string> keys{
+      "adapter.method=lora", "adapter.rank_pattern={'.*q_proj': 4, down_proj: 2, a: 3}",
+      "adapter.alpha_pattern={o_proj: 0.5}", "adapter.target_modules='.*_proj'"};
+  train::SftConfig config = load(keys);
+  const std::vector<models::LayerPattern> ranks{{".*q_proj", 4}, {"down_proj", 2}, {"a", 3}};
+  CHECK((config.adapter.rank_pattern.list == ranks));
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("temper-patterns-" + std::to_string(::getpid()) + ".yaml");
+  write_file_atomic(path, dump_run_config(config));
+  train::SftConfig again;
+  read_run_config(again, std::vector<std::string>{path}, "sft");
+  std::filesystem::remove(path);
+  CHECK((again.adapter.rank_pattern.list == ranks));
+  CHECK(again.adapter.alpha_pattern == config.adapter.alpha_pattern);
+  CHECK(again.adapter.target_modules == std::vector<std::string>{".*_proj"});
+  CHECK(load_error({"adapter.method=lora", "adapter.rank_pattern={q_proj: 1.5}"})
+            .find("adapter.rank_pattern.q_proj: found 1.5, expected a positive integer") !=
+        std::string::npos);
+  CHECK(load_error({"adapter.rank_pattern={q_proj: 0}"}).find("adapter.rank_pattern.q_proj") !=
+        std::string::npos);
+  CHECK(load_error({"adapter.rank_pattern=4"}).find("expected a map of numbers") !=
+        std::string::npos);
+}
+
+TEST_CASE("profiled steps are a number, or a first step and a number") {
+  CHECK(load({"train.profile=6"}).train.profile.steps == 6);
+  CHECK(!load({"train.profile=6"}).train.profile.first);
+  train::SftConfig config = load({"train.profile={first: 3, steps: 2}"});
+  CHECK(config.train.profile.first == 3);
+  CHECK(config.train.profile.steps == 2);
+  CHECK(dump_run_config(config).find("profile:\n    first: 3\n    steps: 2\n") !=
+        std::string::npos);
+  for (const char* wrong : {"{first: 0, steps: 2}", "{first: 3}", "{steps: 2, last: 4}", "-1", "x"})
+    CHECK(load_error({std::string("train.profile=") + wrong}).find("train.profile") !=
+          std::string::npos);
+}
+
 TEST_CASE("what a verb needs is required") {
   CHECK(error_of({}) ==
         "output_dir is required: directory for everything the run writes; "
