@@ -169,7 +169,7 @@ TEST_CASE("entries that contradict each other are refused") {
   alias.reward = "regex";
   command.command = {"/bin/sh"};
   CHECK(problem({regex, command}) == "");
-  CHECK(problem({regex, unnamed}) == "reward 2 has neither a name, a command nor a model");
+  CHECK(problem({regex, unnamed}) == "reward 2 has neither a name, a command, a model nor a judge");
   CHECK(problem({regex, alias}) ==
         "two rewards are called `regex`; give one another name, as in {name: another, reward: "
         "regex}");
