@@ -77,7 +77,7 @@ expect 2 'status 404 "Repository not found"' org/missing
 expect 2 'found the id `tiny`, expected ORG/NAME' tiny
 expect 2 '--revision: found `../x`' org/tiny --revision ../x
 expect 2 '--include matches none' org/tiny --include '*.gguf'
-expect 2 'ID: missing'
+expect 2 'ID is required'
 expect 0 snapshots org/gated
 HF_TOKEN= expect 2 'need HF_TOKEN' org/gated
 HF_ENDPOINT=http://127.0.0.1:1 expect 1 'cannot connect' org/tiny
