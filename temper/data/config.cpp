@@ -97,9 +97,23 @@ void DataSection::fields(Fields& f) {
         "file of a chat template to use instead of the model directory's");
   f.add("template_variables", template_variables,
         "variables of the chat template, as in {enable_thinking: false}");
+  f.add("max_image_bytes", max_image_bytes, "largest file of an image, in bytes", at_least(1));
+  f.add("min_image_pixels", min_image_pixels,
+        "images are resized to at least so many pixels; null: what the model's "
+        "preprocessor_config.json says",
+        at_least(1));
+  f.add("max_image_pixels", max_image_pixels, "and to at most so many", at_least(1));
+  f.add("image_tag", image_tag,
+        "text that stands for an image where a row's messages have no image parts; empty: none");
   f.add("template_date", template_date,
         "date for chat templates that write today's date (strftime_now), as in 2026-11-23 or "
         "2026-11-23T07:30:00; null: the date of the run's first start, also after a resume");
+}
+
+ImageOptions DataSection::image_options() const {
+  return {.limits = {.max_bytes = static_cast<size_t>(max_image_bytes)},
+          .bounds = {min_image_pixels, max_image_pixels},
+          .tag = image_tag};
 }
 
 void DataSection::apply_to(TextFormat& to) const {

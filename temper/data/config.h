@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "temper/base/config/config.h"
+#include "temper/data/images/image_format.h"
 #include "temper/data/read/row_set.h"
 #include "temper/data/rows/sft_row.h"
 
@@ -56,6 +57,9 @@ struct DataSection {
   std::string chat_template;                              // a file; empty: the model directory's
   std::map<std::string, std::string> template_variables;  // values as in JSON, or else text
   std::optional<std::string> template_date;               // as in template_date.h; null: begun
+  int64_t max_image_bytes = 20'000'000;                   // of a file
+  std::optional<int64_t> min_image_pixels, max_image_pixels;  // null: the model's
+  std::string image_tag = "<image>";                          // ImageOptions::tag
   // No key: when the run began, on all its ranks and after every resume; empty: now.
   std::string begun;
   // No key: the run goes on from a checkpoint of a version that held out rows by their lines, not
@@ -67,6 +71,7 @@ struct DataSection {
 
   // What every reader of rows takes from the section.
   void apply_to(TextFormat& format) const;
+  ImageOptions image_options() const;
   // How the chat template is loaded.
   ChatOptions chat_options() const;
 };

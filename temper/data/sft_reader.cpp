@@ -68,7 +68,7 @@ Loader<SftRow>::Read sft_reader(SftFormat format) {
   return [format = std::move(format), whole_rows = std::make_shared<WholeRows>()](
              const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    const SftFormat own = of_source(format, *drawn.file);
+    const SftFormat own = of_source(format, *drawn.file, drawn.row);
     const Json json = drawn.file->row(drawn.row);
     std::optional<SftRow> row;
     if (own.overlong == Overlong::kSplit) row = read_piece(own, drawn, json, *whole_rows);
@@ -85,7 +85,7 @@ Loader<SftRow>::Read sft_reader(SftFormat format) {
 Pieces sft_pieces(SftFormat format) {
   if (format.overlong != Overlong::kSplit) return {};
   return [format = std::move(format)](const RowSet& rows, int64_t row) {
-    const SftFormat own = of_source(format, rows);
+    const SftFormat own = of_source(format, rows, row);
     const auto whole = read_whole_row(own, rows.row(row), rows.where(row));
     return whole ? whole->pieces(own.max_length) : int64_t{1};
   };

@@ -121,6 +121,8 @@ struct Storage {
   bool file = false;
   // The language model of one that reads images stays a part of it: Model::whole.
   bool whole = false;
+  // And has its tower (Model::vision).
+  bool sees = true;
 };
 // That of frozen weights of a dtype, or of another one that was asked for; none: kFile.
 Storage frozen_storage(bool bfloat16, std::optional<StorageName> asked);

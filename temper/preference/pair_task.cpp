@@ -39,6 +39,7 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
   f.tokenizer = std::move(tokenizer);
   f.chat = std::move(chat);
   config.data.apply_to(f);
+  f.images = train::images_of(config, f.tokenizer.get());
   f.train_on =
       config.data.train_on == TrainOn::kAssistant ? TrainOn::kAssistant : TrainOn::kCompletion;
   f.conversation = config.data.conversation;

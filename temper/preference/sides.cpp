@@ -36,6 +36,7 @@ train::PackUnit unit_of(const PreferenceRow& row, int64_t index, Targets targets
     train::PackUnit::Segment& out = unit.segments.emplace_back();
     out.parent = segment.parent;
     out.tokens = segment.tokens;
+    out.images = segment.images;
     if (targets == Targets::kScores) {
       const int64_t sides = ending(row, s);
       out.scored = sides != 0;

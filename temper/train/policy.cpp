@@ -183,7 +183,7 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(config.model.vision == Vision::kFrozen || config.model.vision == Vision::kNone ||
                      !reads_images,
                  "model.vision", "vision towers do not train; expected frozen or none");
-  storage.whole = config.model.vision != Vision::kNone;
+  storage.whole = storage.sees = config.model.vision != Vision::kNone;
   config.require(
       models::uses_arithmetic(storage, held), "model.arithmetic",
       storage.arithmetic == ops::Arithmetic::kInteger
@@ -300,6 +300,14 @@ ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh) {
                                            static_cast<uint64_t>(config.seed));
   prepare(policy, config, mesh);
   return policy;
+}
+
+std::shared_ptr<const data::ImageFormat> images_of(const RunConfig& config,
+                                                   const Tokenizer* tokenizer) {
+  if (config.model.vision == models::ModelSection::Vision::kNone ||
+      !models::vision_family_of(config.model.path))
+    return nullptr;
+  return data::find_image_format(config.model.path, tokenizer, config.data.image_options());
 }
 
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/data/images/image_format.h"
 #include "temper/dist/mesh.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/model.h"
@@ -41,6 +42,10 @@ struct ScalarPolicy {
 Policy load_policy(RunConfig& config, const dist::Mesh& mesh = {});
 // The same with a scalar head: the directory's own, or a fresh one drawn from the config's seed.
 ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh = {});
+
+// How the policy reads the images of rows; null: it sees none.
+std::shared_ptr<const data::ImageFormat> images_of(const RunConfig& config,
+                                                   const Tokenizer* tokenizer);
 
 // A model directory, or an adapter's, that load_policy and Hugging Face read. As Trainable::save.
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory);

@@ -45,6 +45,11 @@ size_t RowList::set_of(int64_t row) const {
                              1);
 }
 
+const std::string& RowList::file(int64_t row) const {
+  const size_t set = set_of(row);
+  return sets_[set]->file(row - first_[set]);
+}
+
 std::string RowList::where(int64_t row) const {
   const size_t set = set_of(row);
   return sets_[set]->where(row - first_[set]);

@@ -27,8 +27,9 @@ class RowList {
   int64_t bytes() const;  // of all lines, unpacked
   std::vector<std::string> files() const;
   std::string where(int64_t row) const;  // "FILE:LINE"
-  std::string line(int64_t row) const;   // its text, without the end of the line
-  Json row(int64_t row) const;           // as it is in the file
+  const std::string& file(int64_t row) const;
+  std::string line(int64_t row) const;  // its text, without the end of the line
+  Json row(int64_t row) const;          // as it is in the file
   // The row with the fields renamed as `columns` says: {prompt: question}. The file's own fields
   // stay, unless `only_new`.
   Json renamed(int64_t row, bool only_new = false) const;

@@ -253,6 +253,8 @@ RowSet::Location RowSet::place(int64_t row) const {
   return {files_[static_cast<size_t>(file)].get(), row - first_[static_cast<size_t>(file)]};
 }
 
+const std::string& RowSet::file(int64_t row) const { return place(row).file->path(); }
+
 std::string RowSet::where(int64_t row) const {
   const Location at = place(row);
   return at.file->where(at.row);

@@ -69,6 +69,7 @@ class RowSet {
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }  // as it was given
   std::string where(int64_t row) const;              // "FILE:LINE"
+  const std::string& file(int64_t row) const;        // the row's
   std::string line(int64_t row) const;               // its text, without the end of the line
   Json row(int64_t row) const;
   int64_t row_bytes(int64_t row) const;  // of a piece its share

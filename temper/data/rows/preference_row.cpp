@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/read/source_format.h"
 #include "temper/data/rows/preference_sides.h"
 #include "temper/data/rows/row_fields.h"
@@ -34,24 +35,49 @@ Json sft_fields(const PreferenceFormat& format, const PreferenceSides& sides,
   return {{"input_ids", tokens}, {"labels", labels}};
 }
 
+// The images of a side: of messages those that it has, of text and ids all.
+RowImages side_images(const PreferenceSides& sides, const Json& completion,
+                      const RowImages& images) {
+  if (!sides.prompt.is_array() || sides.ids) return images;
+  RowImages out = images_in(sides.prompt, images);
+  for (RowImage& image : images_in(completion, images)) out.push_back(std::move(image));
+  return out;
+}
+
 // A side's tokens with labels, not cut.
 TokenPath read_side(const PreferenceFormat& format, const PreferenceSides& sides,
                     const Json& completion, const char* name, const Json& tools,
-                    const std::string& where) {
+                    const RowImages& images, const std::string& where) {
   SftFormat whole = format;
-  whole.columns.clear();
-  whole.groups = nullptr;  // a side has none of the pair's other fields
-  whole.format = RowFormat::kMessages;
   whole.text_limit = tokens_needed(format);
   whole.max_length = INT64_MAX;
   bool truncated = false;
-  SftRow row = *read_sft_row(whole, sft_fields(format, sides, completion, name, tools, where),
-                             where, &truncated);
+  SftRow row = *read_placed_row(whole, sft_fields(format, sides, completion, name, tools, where),
+                                side_images(sides, completion, images), where, &truncated);
   check<DataError>(row.segments.size() == 1, where, ": `", name,
                    "` has several turns that the chat template gives different contexts; a side of "
                    "a pair is one text");
   check<DataError>(row.supervised() > 0, where, ": `", name, "` trains no token: ", row.untrained);
-  return {std::move(row.segments[0].tokens), std::move(row.segments[0].labels)};
+  Segment& all = row.segments[0];
+  return {std::move(all.tokens), std::move(all.labels), std::move(all.images)};
+}
+
+// Places the row's images in the sides' messages.
+RowImages place_in_sides(const PreferenceFormat& format, const Json& row, PreferenceSides& sides,
+                         const std::string& where) {
+  const std::vector<std::pair<const char*, Json*>> parts{
+      {"prompt", &sides.prompt}, {"chosen", &sides.chosen}, {"rejected", &sides.rejected}};
+  Json placed = Json::object();
+  std::vector<const char*> fields;
+  for (const char* field : {"images", "image"})
+    if (row.contains(field)) placed[field] = row[field];
+  for (const auto& [field, value] : parts) {
+    placed[field] = std::move(*value);
+    if (!sides.ids) fields.push_back(field);
+  }
+  RowImages images = place_images(format, placed, fields, where);
+  for (const auto& [field, value] : parts) *value = std::move(placed[field]);
+  return images;
 }
 
 size_t first_trained(const TokenPath& path) {
@@ -68,6 +94,7 @@ int32_t add_part(PreferenceRow& row, const TokenPath& path, size_t begin, size_t
   part.parent = parent;
   part.tokens.assign(path.tokens.begin() + from, path.tokens.begin() + to);
   part.labels.assign(path.labels.begin() + from, path.labels.begin() + to);
+  part.images = spans_within(path.images, from, to);
   row.segments.push_back(std::move(part));
   return static_cast<int32_t>(row.segments.size()) - 1;
 }
@@ -76,11 +103,22 @@ int32_t add_part(PreferenceRow& row, const TokenPath& path, size_t begin, size_t
 int32_t add_parts(PreferenceRow& row, const TokenPath& path, size_t begin, size_t end,
                   int32_t parent, bool chosen, bool rejected) {
   const size_t trained = std::clamp(first_trained(path), begin, end);
-  parent = add_part(row, path, begin, trained, parent, {-1, chosen, rejected, true, {}, {}});
-  return add_part(row, path, trained, end, parent, {-1, chosen, rejected, false, {}, {}});
+  parent = add_part(row, path, begin, trained, parent, {-1, chosen, rejected, true, {}, {}, {}});
+  return add_part(row, path, trained, end, parent, {-1, chosen, rejected, false, {}, {}, {}});
 }
 
-// The tree of the sides; where their tokens or what is trained of them first differ, they part.
+// Where the images of two paths first differ.
+size_t same_images(const TokenPath& a, const TokenPath& b) {
+  size_t k = 0;
+  while (k < a.images.size() && k < b.images.size() && a.images[k] == b.images[k]) ++k;
+  int64_t first = INT64_MAX;
+  for (const TokenPath* path : {&a, &b})
+    if (k < path->images.size()) first = std::min(first, path->images[k].begin);
+  return static_cast<size_t>(first);
+}
+
+// The tree of the sides; where their tokens, their images or what is trained of them first differ,
+// they part.
 PreferenceRow tree_of(const TokenPath* chosen, const TokenPath* rejected) {
   PreferenceRow row;
   if (!chosen || !rejected) {
@@ -88,9 +126,10 @@ PreferenceRow tree_of(const TokenPath* chosen, const TokenPath* rejected) {
     add_parts(row, only, 0, only.tokens.size(), -1, chosen != nullptr, rejected != nullptr);
     return row;
   }
+  const size_t most =
+      std::min({chosen->tokens.size(), rejected->tokens.size(), same_images(*chosen, *rejected)});
   size_t same = 0;
-  while (same < chosen->tokens.size() && same < rejected->tokens.size() &&
-         chosen->tokens[same] == rejected->tokens[same] &&
+  while (same < most && chosen->tokens[same] == rejected->tokens[same] &&
          chosen->labels[same] == rejected->labels[same])
     ++same;
   const int32_t shared = add_parts(row, *chosen, 0, same, -1, true, true);
@@ -102,9 +141,15 @@ PreferenceRow tree_of(const TokenPath* chosen, const TokenPath* rejected) {
 // Cuts the path to `length` tokens; whether it was longer.
 bool cut(TokenPath& path, int64_t length) {
   if (static_cast<int64_t>(path.tokens.size()) <= length) return false;
+  path.images = spans_within(path.images, 0, length);
   path.tokens.resize(static_cast<size_t>(length));
   path.labels.resize(static_cast<size_t>(length));
   return true;
+}
+
+bool cuts_image(const TextFormat& format, const RowImages& images, const TokenPath& path) {
+  const ImagePlaces places(format, images);
+  return places.cuts_image(places.count(path.tokens));
 }
 
 double margin_of(const Json& row, const std::string& where) {
@@ -140,6 +185,18 @@ int64_t PreferenceRow::num_computed() const {
   return count;
 }
 
+int64_t PreferenceRow::num_images() const {
+  int64_t count = 0;
+  for (const Segment& s : segments) count += count_images(s.images);
+  return count;
+}
+
+int64_t PreferenceRow::num_image_tokens() const {
+  int64_t count = 0;
+  for (const Segment& s : segments) count += count_image_tokens(s.images);
+  return count;
+}
+
 bool PreferenceRow::trains(int32_t token) const {
   return std::any_of(segments.begin(), segments.end(), [token](const Segment& s) {
     return std::find(s.labels.begin(), s.labels.end(), token) != s.labels.end();
@@ -155,6 +212,7 @@ TokenPath PreferenceRow::path(Side side, bool prompt) const {
   TokenPath out;
   for (const Segment& s : segments) {
     if (!s.of(side) || s.prompt != prompt) continue;
+    append_spans(out.images, s.images, std::ssize(out.tokens));
     out.tokens.insert(out.tokens.end(), s.tokens.begin(), s.tokens.end());
     out.labels.insert(out.labels.end(), s.labels.begin(), s.labels.end());
   }
@@ -168,7 +226,8 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
   join_text_parts(row, format.chat.get(), where);
   prompt_as_message(format, row, where);
   answers_as_messages(format, row);
-  const PreferenceSides sides = preference_sides(row, format.unpaired, where);
+  PreferenceSides sides = preference_sides(row, format.unpaired, where);
+  const RowImages images = place_in_sides(format, row, sides, where);
   const double margin = margin_of(row, where);
   const Json tools = tools_of(row);
   std::optional<TokenPath> chosen, rejected;
@@ -176,11 +235,14 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
   for (const auto& [completion, path, name] :
        {std::tuple{&sides.chosen, &chosen, "chosen"}, {&sides.rejected, &rejected, "rejected"}})
     if (!completion->is_null())
-      *path =
-          read_side(format, sides, *completion, (std::string(name) + suffix).c_str(), tools, where);
+      *path = read_side(format, sides, *completion, (std::string(name) + suffix).c_str(), tools,
+                        images, where);
   if (chosen && rejected)
-    check<DataError>(chosen->tokens != rejected->tokens, where,
+    check<DataError>(chosen->tokens != rejected->tokens || chosen->images != rejected->images,
+                     where,
                      ": `chosen` and `rejected` are the same tokens: such a pair prefers nothing");
+  const RowImages chosen_images = side_images(sides, sides.chosen, images),
+                  rejected_images = side_images(sides, sides.rejected, images);
   int64_t longest = 0;
   for (const auto* path : {&chosen, &rejected})
     if (*path) longest = std::max(longest, static_cast<int64_t>((*path)->tokens.size()));
@@ -189,6 +251,9 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
     check_truncates(format, where, "", longest);
     for (auto* path : {&chosen, &rejected})
       if (*path) *truncated |= cut(**path, format.max_length);
+    if ((chosen && cuts_image(format, chosen_images, *chosen)) ||
+        (rejected && cuts_image(format, rejected_images, *rejected)))
+      return std::nullopt;
   }
   PreferenceRow out = tree_of(chosen ? &*chosen : nullptr, rejected ? &*rejected : nullptr);
   out.group = std::move(group);
@@ -202,7 +267,7 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
 Loader<PreferenceRow>::Read preference_reader(PreferenceFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    const PreferenceFormat own = of_source(format, *drawn.file);
+    const PreferenceFormat own = of_source(format, *drawn.file, drawn.row);
     const Json json = drawn.file->row(drawn.row);
     std::optional<PreferenceRow> row =
         read_preference_row(own, json, drawn.file->where(drawn.row), &truncated);

@@ -23,6 +23,7 @@ struct PreferenceRow {
     int32_t parent = -1;  // index of an earlier segment; -1: a root
     bool chosen = false, rejected = false, prompt = false;
     std::vector<int32_t> tokens, labels;  // labels of a prompt: -100
+    ImageSpans images = {};               // which of the tokens stand for images
     bool of(Side side) const { return side == Side::kChosen ? chosen : rejected; }
   };
   std::vector<Segment> segments;  // depth first, each with at least one token
@@ -38,6 +39,9 @@ struct PreferenceRow {
   int64_t supervised(Side side) const;
   int64_t num_tokens() const;    // of both sides, each in full with its prompt
   int64_t num_computed() const;  // what is shared once
+  // Images, and their tokens, what is shared once.
+  int64_t num_images() const;
+  int64_t num_image_tokens() const;
   bool trains(int32_t token) const;
   bool sides_differ() const;
   // The prompt (that of the side), or the side's completion, as one run of tokens with labels.
@@ -56,7 +60,8 @@ struct PreferenceFormat : SftFormat {
 // `margin` is a number. Unpaired: {"prompt", "completion", "label"} or {"prompt_ids",
 // "completion_ids", "label"}. A side's tokens are those that read_sft_row() makes of {"prompt",
 // "completion"}. Each side is cut to max_length tokens. nullopt: a side was longer and the row is
-// dropped, or the cut left nothing of a completion. Throws DataError that begins with `where`.
+// dropped, the cut left nothing of a completion, or it would cut an image. Throws DataError that
+// begins with `where`.
 std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format, Json row,
                                                  const std::string& where, bool* truncated);
 

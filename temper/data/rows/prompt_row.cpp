@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/read/source_format.h"
 
 namespace temper::data {
@@ -70,27 +71,40 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
   out.where = where;
   // Truncation keeps the end of a prompt, so all of it is tokenized.
   const size_t limit = format.overlong == Overlong::kDrop ? tokens_needed(format) : SIZE_MAX;
+  const char* const field = conversation_field(row);
+  Json placed = row;
+  RowImages images =
+      place_images(format, placed, field ? std::vector{field} : std::vector<const char*>(), where);
   const auto tokens = [&](const Json& asked) {
-    return known ? known->tokens : prompt_tokens(format, asked, where, limit);
+    return known ? known->tokens : prompt_tokens(format, asked, where, limit, &images);
   };
-  if (const char* const field = conversation_field(row)) {
-    Json asked = row;
-    asked[field] = without_answer(row[field], field, where);
-    out.has_answer = asked[field].size() < row[field].size();
-    out.tokens = tokens(asked);
-    out.messages = std::make_shared<const Json>(with_system_prompt(format, asked[field]));
+  if (field) {
+    placed[field] = without_answer(placed[field], field, where);
+    out.has_answer = placed[field].size() < row[field].size();
+    images = images_in(placed[field], images);
+    out.tokens = tokens(placed);
+    out.messages = std::make_shared<const Json>(with_system_prompt(format, placed[field]));
     out.chat = format.chat;
   } else {
-    out.tokens = tokens(row);
+    out.tokens = tokens(placed);
   }
+  const ImagePlaces places(format, images);
   check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
   const int64_t length = static_cast<int64_t>(out.tokens.size());
   if (known) *truncated = known->truncated;
   if (length > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
     check_truncates(format, where, "the prompt has ", length);
+    const int64_t all = places.count(out.tokens);
     out.tokens.erase(out.tokens.begin(), out.tokens.end() - format.max_length);
     *truncated = true;
+    if (places.count(out.tokens) < all) return std::nullopt;
+  }
+  try {
+    places.check_all(out.tokens);
+    out.images = places.spans(out.tokens);
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
   }
   out.fields = std::make_shared<const Json>(std::move(row));
   return out;
@@ -109,7 +123,7 @@ Loader<PromptRow>::Read prompt_reader(PromptFormat format) {
     const bool is_large = drawn.file->row_bytes(drawn.row) >= kLargeRow;
     const auto known = is_large ? large->find(drawn) : std::nullopt;
     bool truncated = false;
-    const PromptFormat own = of_source(format, *drawn.file);
+    const PromptFormat own = of_source(format, *drawn.file, drawn.row);
     const Json json = drawn.file->row(drawn.row);
     std::optional<PromptRow> row =
         read_asked(own, json, drawn.file->where(drawn.row), known ? &*known : nullptr, &truncated);

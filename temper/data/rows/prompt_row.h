@@ -9,6 +9,7 @@
 #include "temper/base/json.h"
 #include "temper/data/loader.h"
 #include "temper/data/rows/text_format.h"
+#include "temper/image/image_span.h"
 
 namespace temper::data {
 
@@ -16,15 +17,18 @@ struct PromptRow {
   std::shared_ptr<const Json> fields;  // of the row, renamed ones included
   std::vector<int32_t> tokens;         // the prompt's, never empty
   std::string where;                   // "FILE:LINE"
-  // The conversation that the prompt consists of, with the format's system prompt, and the template
-  // that rendered it; null: the prompt is text or ids.
+  ImageSpans images = {};              // which of the tokens stand for images
+  // The conversation that the prompt consists of, with the format's system prompt and its images
+  // placed (images/row_images.h), and the template that rendered it; null: the prompt is text or
+  // ids.
   std::shared_ptr<const Json> messages = nullptr;
   std::shared_ptr<const ChatTemplate> chat = nullptr;
   bool has_answer = false;  // the row's conversation goes on with answers of the assistant
   std::string group = {};   // TextFormat::groups' name for the row; empty: none
 };
 
-// max_length is that of a prompt; truncating keeps its end, as what is asked stands last.
+// max_length is that of a prompt; truncating keeps its end, as what is asked stands last. A prompt
+// that would lose an image, or a part of one, is dropped.
 using PromptFormat = TextFormat;
 
 // Reads {"prompt": text or messages, ...}, {"messages": [..], ...}, {"prompt_ids": [..], ...} or

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/images/image_fields.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/text/tokenizer/special_tokens.h"
 
@@ -17,11 +19,15 @@ struct Paths {
   const char* untrained = "";  // the reason, where the format knows one
 };
 
-TokenPath path_of(TokenizedConversation c) { return {std::move(c.tokens), std::move(c.labels)}; }
+TokenPath path_of(TokenizedConversation c) {
+  return {std::move(c.tokens), std::move(c.labels), {}};
+}
 
-Paths read_ids(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_ids(const SftFormat& format, const Json& row, const RowImages& images,
+               const std::string& where) {
   TokenPath out;
   out.tokens = token_ids(row["input_ids"], "input_ids", format.vocabulary, where);
+  ImagePlaces(format, images).check_all(out.tokens);
   out.labels = row.contains("labels")
                    ? token_ids(row["labels"], "labels", format.vocabulary, where, -100)
                    : out.tokens;
@@ -34,12 +40,14 @@ size_t text_limit(const SftFormat& format) {
   return format.text_limit > 0 ? format.text_limit : tokens_needed(format);
 }
 
-Paths read_text(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_text(const SftFormat& format, const Json& row, const RowImages& images,
+                const std::string& where) {
   check<DataError>(row["text"].is_string(), where, ": `text` must be text");
   TokenPath out;
   const Json text = quoted(format, row["text"]);
-  out.tokens = encode_text(tokenizer_of(format, where), text.get_ref<const std::string&>(),
-                           text_limit(format), quotes_of(format));
+  out.tokens =
+      encode_text(tokenizer_of(format, where), with_images(format, text.get<std::string>(), images),
+                  text_limit(format), quotes_of(format));
   if (format.eos && (out.tokens.empty() || out.tokens.back() != *format.eos))
     out.tokens.push_back(*format.eos);
   out.labels = out.tokens;
@@ -77,12 +85,13 @@ Paths read_messages(const SftFormat& format, const Json& row, const std::string&
       "the assistant says nothing in it that is trained");
 }
 
-Paths read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_prompt_completion(const SftFormat& format, const Json& row, const RowImages& images,
+                             const std::string& where) {
   const Json prompt = quoted(format, row["prompt"]), completion = quoted(format, row["completion"]);
   const char* const untrained = "its completion trains no token";
   if (prompt.is_string() && completion.is_string())
     return {{path_of(tokenize_prompt_completion(
-                tokenizer_of(format, where), prompt.get_ref<const std::string&>(),
+                tokenizer_of(format, where), with_images(format, prompt.get<std::string>(), images),
                 completion.get_ref<const std::string&>(), format.train_on, format.eos,
                 text_limit(format), quotes_of(format)))},
             false,
@@ -100,21 +109,23 @@ Paths read_prompt_completion(const SftFormat& format, const Json& row, const std
                   untrained);
 }
 
-Paths read_row(const SftFormat& format, const Json& row, const std::string& where) {
-  if (row.contains("input_ids")) return read_ids(format, row, where);
+Paths read_row(const SftFormat& format, const Json& row, const RowImages& images,
+               const std::string& where) {
+  if (row.contains("input_ids")) return read_ids(format, row, images, where);
   if (row.contains("messages")) return read_messages(format, row, where);
   if (row.contains("prompt") && row.contains("completion"))
-    return read_prompt_completion(format, row, where);
-  if (row.contains("text")) return read_text(format, row, where);
+    return read_prompt_completion(format, row, images, where);
+  if (row.contains("text")) return read_text(format, row, images, where);
   throw DataError(temper::str(
       where, ": the row has ", field_names(row),
       "; expected messages, prompt and completion, text, or input_ids; "
       "data.columns (--columns) renames fields, as in {prompt: question, completion: answer}"));
 }
 
-Paths read_named(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_named(const SftFormat& format, const Json& row, const RowImages& images,
+                 const std::string& where) {
   try {
-    return read_row(format, row, where);
+    return read_row(format, row, images, where);
   } catch (const DataError& e) {
     // Templates and tokenizers do not know the row.
     throw DataError(std::string(e.what()).starts_with(where) ? e.what() : where + ": " + e.what());
@@ -138,6 +149,39 @@ bool cut(std::vector<TokenPath>& paths, int64_t length) {
   return any;
 }
 
+// Image tokens are not trained.
+void hide_images(const ImagePlaces& places, std::vector<TokenPath>& paths) {
+  for (TokenPath& path : paths)
+    for (size_t i = 0; i < path.tokens.size(); ++i)
+      if (places.is_image(path.tokens[i])) path.labels[i] = kNotTrained;
+}
+
+bool cuts_image(const ImagePlaces& places, const std::vector<TokenPath>& paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const TokenPath& path) {
+    return places.cuts_image(places.count(path.tokens));
+  });
+}
+
+// All paths of a row have its images in the same order, each as far as it goes.
+void find_images(const ImagePlaces& places, SftRow& row) {
+  std::vector<int64_t> before;  // of each segment, image tokens of its path that precede it
+  for (Segment& s : row.segments) {
+    before.push_back(0);
+    if (s.parent >= 0) {
+      const auto parent = static_cast<size_t>(s.parent);
+      before.back() = before[parent] + count_image_tokens(row.segments[parent].images);
+    }
+    s.images = places.spans(s.tokens, before.back());
+  }
+}
+
+// The fields with the row's conversation, where it is one.
+std::vector<const char*> conversation_fields(const Json& row) {
+  if (row.contains("input_ids")) return {};
+  if (row.contains("messages")) return {"messages"};
+  return {"prompt", "completion"};
+}
+
 // The tree of the paths that train something, or the first path alone where none does.
 SftRow tree_of_trained(std::vector<TokenPath> paths) {
   const auto end = std::stable_partition(paths.begin(), paths.end(), trains);
@@ -159,12 +203,23 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
   std::string group = group_of(format, row, where);
   row = normalized_row(format, std::move(row), where);
   answers_as_messages(format, row);
-  Paths read = read_named(format, row, where);
+  const RowImages images = place_images(format, row, conversation_fields(row), where);
+  std::optional<SftRow> out = read_placed_row(format, row, images, where, truncated);
+  if (out) out->group = std::move(group);
+  return out;
+}
+
+std::optional<SftRow> read_placed_row(const SftFormat& format, const Json& row,
+                                      const RowImages& images, const std::string& where,
+                                      bool* truncated) {
+  Paths read = read_named(format, row, images, where);
   int64_t longest = 0;
   for (const TokenPath& path : read.paths) {
     check<DataError>(!path.tokens.empty(), where, ": the row has no tokens");
     longest = std::max(longest, static_cast<int64_t>(path.tokens.size()));
   }
+  const ImagePlaces places(format, images);
+  hide_images(places, read.paths);
   // A conversation is not tokenized beyond the cut: whether it trains tokens there is unknown.
   const bool unknown =
       longest > format.max_length &&
@@ -174,10 +229,15 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
     if (format.overlong == Overlong::kDrop) return std::nullopt;
     check_truncates(format, where, "", longest);
     *truncated = cut(read.paths, format.max_length);
+    if (cuts_image(places, read.paths)) return std::nullopt;
   }
   SftRow out = read.turn_by_turn ? tree_of_trained(std::move(read.paths))
                                  : row_of(std::move(read.paths.at(0)));
-  out.group = std::move(group);
+  try {
+    find_images(places, out);
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
+  }
   if (out.supervised() == 0)
     out.untrained = trained_before ? temper::str("data.max_length ", format.max_length,
                                                  " cuts it before its first trained token")
@@ -192,7 +252,8 @@ std::optional<WholeRow> read_whole_row(const SftFormat& format, Json row,
   const bool conversation =
       row.contains("messages") || (row.contains("prompt") && row.contains("completion"));
   if (!row.contains("input_ids") && (conversation || !row.contains("text"))) return {};
-  Paths read = read_named(format, row, where);
+  if (format.images && !image_sources(row, where).empty()) return {};  // an image is never cut
+  Paths read = read_named(format, row, {}, where);
   check<DataError>(!read.paths.at(0).tokens.empty(), where, ": the row has no tokens");
   return WholeRow{std::move(read.paths[0]), std::move(group)};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/text_format.h"
 #include "temper/data/rows/token_tree.h"
 #include "temper/text/chat/conversation.h"
@@ -38,8 +39,8 @@ bool trains_end(const SftFormat& format, const Row& row) {
 // other formats. A conversation that is trained turn by turn is a tree with a path for each turn,
 // every one of at most max_length tokens: a longer one loses its end; where a path's target is cut
 // to nothing the path is left out. nullopt: a path was longer than max_length and the row is
-// dropped. `truncated` is set when something was cut. A row that trains no token says why in
-// `untrained`. Throws DataError that begins with `where`.
+// dropped, or it would be cut within an image. `truncated` is set when something was cut. A row
+// that trains no token says why in `untrained`. Throws DataError that begins with `where`.
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated);
 
@@ -56,5 +57,11 @@ struct WholeRow {
 // nullopt: a row of another kind, which has not been read further. Throws DataError that begins
 // with `where`.
 std::optional<WholeRow> read_whole_row(const SftFormat& format, Json row, const std::string& where);
+
+// The same for a row of messages, prompt and completion, text or ids in which place_images() has
+// placed these images; its group stays empty.
+std::optional<SftRow> read_placed_row(const SftFormat& format, const Json& row,
+                                      const RowImages& images, const std::string& where,
+                                      bool* truncated);
 
 }  // namespace temper::data

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/images/image_fields.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/conversation_format.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/data/rows/row_groups.h"
@@ -23,17 +25,27 @@ RowFormat format_of(const TextFormat& format, const Json& row) {
   return RowFormat::kMessages;
 }
 
+// Tables of parts have a column for every member that any part has.
+void drop_nulls(Json& part) {
+  if (!part.is_object()) return;
+  for (auto it = part.begin(); it != part.end();) it = it->is_null() ? part.erase(it) : it + 1;
+}
+
 }  // namespace
 
 void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& where) {
   for (const char* field : {"messages", "prompt", "completion", "chosen", "rejected"}) {
     if (!row.contains(field) || !row[field].is_array()) continue;
-    for (const Json& message : row[field])
-      check<DataError>(!message.is_object() || !message.contains("content") ||
-                           !message["content"].is_array() || text_of_parts(message["content"]),
-                       where, ": `", field,
-                       "` has a message with parts that are not text; expected text, or parts "
-                       R"({"type": "text", "text": ..})");
+    for (Json& message : row[field]) {
+      if (!message.is_object() || !message.contains("content") || !message["content"].is_array())
+        continue;
+      for (Json& part : message["content"]) {
+        drop_nulls(part);
+        check<DataError>(is_image(part) || text_of_parts(Json::array({part})), where, ": `", field,
+                         "` has a message with parts that are neither text nor images; expected "
+                         R"(text, or parts {"type": "text", "text": ..} and {"type": "image"})");
+      }
+    }
     join_unread_parts(row[field], chat, tools_of(row));
   }
 }
@@ -71,14 +83,14 @@ const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) 
 
 Json normalized_row(const TextFormat& format, Json row, const std::string& where) {
   rename_columns(row, format.columns, where);
-  join_text_parts(row, format.chat.get(), where);
   const RowFormat kind = format_of(format, row);
-  if (kind == RowFormat::kMessages) {
-    prompt_as_message(format, row, where);
-    return row;
-  }
-  return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
-                                      : from_alpaca(std::move(row), format.chat != nullptr, where);
+  if (kind == RowFormat::kSharegpt)
+    row = from_sharegpt(std::move(row), where);
+  else if (kind == RowFormat::kAlpaca)
+    row = from_alpaca(std::move(row), format.chat != nullptr, where);
+  join_text_parts(row, format.chat.get(), where);
+  if (kind == RowFormat::kMessages) prompt_as_message(format, row, where);
+  return row;
 }
 
 void prompt_as_message(const TextFormat& format, Json& row, const std::string& where) {
@@ -134,7 +146,8 @@ Json with_system_prompt(const TextFormat& format, const Json& messages) {
 Json tools_of(const Json& row) { return row.contains("tools") ? row["tools"] : Json(); }
 
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
-                                   const std::string& where, size_t limit) {
+                                   const std::string& where, size_t limit,
+                                   const RowImages* images) {
   for (const char* field : {"prompt_ids", "tokens"})
     if (row.contains(field)) return token_ids(row[field], field, format.vocabulary, where);
   const char* const field = row.contains("prompt") ? "prompt" : "messages";
@@ -151,7 +164,9 @@ std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
     const Tokenizer::Quotes quotes = quotes_of(format);
     const Json asked = quoted(format, prompt);
     if (text)
-      return encode_beginning(tokenizer, asked.get_ref<const std::string&>(), limit, quotes);
+      return encode_beginning(
+          tokenizer, with_images(format, asked.get<std::string>(), images ? *images : RowImages()),
+          limit, quotes);
     const Json messages = with_system_prompt(format, asked), tools = quoted(format, tools_of(row));
     check_roles(*chat, messages, tools);
     return tokenizer.encode_first(chat->render(messages, tools, true), limit, quotes);

@@ -16,6 +16,9 @@
 namespace temper::data {
 
 class RowGroups;
+struct ImageFormat;
+struct RowImage;
+using RowImages = std::vector<RowImage>;
 
 // What happens to rows that are longer than max_length. kSplit: a row of text or ids becomes
 // consecutive rows of max_length tokens, of which the last may be shorter; others are errors.
@@ -42,6 +45,9 @@ struct TextFormat {
   // What groups rows for metrics of their own; null: nothing does.
   std::shared_ptr<const RowGroups> groups;
   bool ungrouped = false;  // a row without the field that groups rows is in no group, and no error
+  // How images are read (images/image_format.h); null: the model sees none, and they are errors.
+  std::shared_ptr<const ImageFormat> images;
+  std::string directory;  // of the row's file: paths of its images are relative to it
   // What to do where messages need a template and there is none; a config has a key for it.
   const char* no_chat = "put one there as chat_template.jinja";
 };
@@ -59,8 +65,8 @@ void check_truncates(const TextFormat& format, const std::string& where, const c
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);
 const ChatTemplate& chat_of(const TextFormat& format, const std::string& where);
 
-// The row's messages as the template reads them (join_unread_parts). Throws DataError for parts
-// that are not text.
+// The row's messages as the template reads them (join_unread_parts), their parts without null
+// members. Throws DataError for parts that are neither text nor images.
 void join_text_parts(Json& row, const ChatTemplate* chat, const std::string& where);
 
 // The row with its fields renamed and, where it holds a conversation of another format, with that
@@ -92,8 +98,10 @@ Json tools_of(const Json& row);
 // {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt.
 // Text gets the special tokens that the tokenizer adds before a text and none that it adds after
 // one, as a completion follows. Of a text of more than `limit` tokens those beyond the limit may be
-// left out. Throws DataError that begins with `where`.
+// left out. `images`: those of the row, which place_images() has placed in its messages and whose
+// placeholders a text has. Throws DataError that begins with `where`.
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
-                                   const std::string& where, size_t limit = SIZE_MAX);
+                                   const std::string& where, size_t limit = SIZE_MAX,
+                                   const RowImages* images = nullptr);
 
 }  // namespace temper::data

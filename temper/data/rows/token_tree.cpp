@@ -47,7 +47,7 @@ class Trie {
       stack.pop_back();
       Node& node = nodes_[visit.node];
       push_children(visit.node, static_cast<int32_t>(out.size()));
-      out.push_back({visit.parent, std::move(node.tokens), std::move(node.labels)});
+      out.push_back({visit.parent, std::move(node.tokens), std::move(node.labels), {}});
     }
     return out;
   }
@@ -124,6 +124,18 @@ int64_t SftRow::num_computed() const {
   return count;
 }
 
+int64_t SftRow::num_images() const {
+  int64_t count = 0;
+  for (const Segment& s : segments) count += count_images(s.images);
+  return count;
+}
+
+int64_t SftRow::num_image_tokens() const {
+  int64_t count = 0;
+  for (const Segment& s : segments) count += count_image_tokens(s.images);
+  return count;
+}
+
 bool SftRow::trains(int32_t token) const {
   for (const Segment& s : segments)
     if (std::find(s.labels.begin() + (s.parent < 0), s.labels.end(), token) != s.labels.end())
@@ -133,7 +145,8 @@ bool SftRow::trains(int32_t token) const {
 
 SftRow row_of(TokenPath path) {
   SftRow row;
-  row.segments.push_back({-1, std::move(path.tokens), std::move(path.labels)});
+  row.segments.push_back(
+      {-1, std::move(path.tokens), std::move(path.labels), std::move(path.images)});
   return row;
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "temper/image/image_span.h"
+
 namespace temper::data {
 
 // A run of tokens that follows its parent's last token. labels[i] stands where tokens[i] stands:
@@ -15,6 +17,7 @@ namespace temper::data {
 struct Segment {
   int32_t parent = -1;  // index of an earlier segment; -1: a root
   std::vector<int32_t> tokens, labels;
+  ImageSpans images = {};  // which of the tokens stand for images; their labels are -100
 };
 
 struct SftRow {
@@ -30,6 +33,9 @@ struct SftRow {
   int64_t num_tokens() const;
   // The tokens that go through the model: shared beginnings once.
   int64_t num_computed() const;
+  // Images, and their tokens, of those that go through the model.
+  int64_t num_images() const;
+  int64_t num_image_tokens() const;
   // Whether this token is trained somewhere.
   bool trains(int32_t token) const;
 };
@@ -37,15 +43,16 @@ struct SftRow {
 // One path of a row: all its tokens, with labels.
 struct TokenPath {
   std::vector<int32_t> tokens, labels;
+  ImageSpans images = {};
 };
 
 // The row of one path: a single root segment.
 SftRow row_of(TokenPath path);
 
-// The tree of the paths, which are not empty: a trie, in which paths part where their tokens first
-// differ. A token is trained where one of the paths that contain it trains it; where two do, it is
-// the same prediction after the same tokens and counts once. Children stand in the order of their
-// paths.
+// The tree of the paths, which are not empty, without their images: a trie, in which paths part
+// where their tokens first differ. A token is trained where one of the paths that contain it trains
+// it; where two do, it is the same prediction after the same tokens and counts once. Children stand
+// in the order of their paths.
 SftRow tree_of(const std::vector<TokenPath>& paths);
 
 }  // namespace temper::data

@@ -12,6 +12,7 @@
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/gguf/gguf_parameters.h"
 #include "temper/models/split.h"
+#include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
@@ -284,6 +285,17 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
   return found;
 }
 
+namespace {
+
+void give_vision(Model& model, const std::string& directory, const Storage& storage) {
+  if (!vision_family_of(directory)) return;
+  if (storage.whole) model.whole = directory;
+  if (storage.sees)
+    model.vision = std::make_shared<Encoder>([=] { return load_tower(directory, storage); });
+}
+
+}  // namespace
+
 std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage,
                                      bool cache) {
   CheckpointTensors checkpoint = open_checkpoint(directory);
@@ -294,7 +306,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   fill(*model, checkpoint, filling, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
-  if (storage.whole && vision_family_of(directory)) model->whole = directory;
+  give_vision(*model, directory, storage);
   return model;
 }
 
@@ -318,6 +330,7 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
     parameter.set_value(initial_value(parameter, score, seed));
   });
   model->files = std::move(checkpoint.files);
+  give_vision(*model, directory, storage);
   return model;
 }
 

@@ -22,6 +22,9 @@ Encoder::Encoder(std::unique_ptr<Tower> tower, int64_t cache_bytes)
   check(tower_ != nullptr, "an encoder without a tower");
 }
 
+Encoder::Encoder(std::function<std::unique_ptr<Tower>()> load, int64_t cache_bytes)
+    : load_(std::move(load)), cache_bytes_(cache_bytes) {}
+
 void Encoder::set_trains(bool trains) {
   const std::lock_guard lock(mutex_);
   check(!in_step_, "an encoder in a step");
@@ -38,6 +41,7 @@ void Encoder::forget_oldest() {
 const Encoder::Known& Encoder::find(const std::string& digest,
                                     const std::function<ImagePixels()>& pixels) {
   check(!digest.empty(), "an image without a digest");
+  if (!tower_) tower_ = load_();
   if (changes_ != tower_->changes()) {
     check(!in_step_, "a tower's weights changed within a step");
     while (!order_.empty()) forget_oldest();

@@ -44,6 +44,8 @@ class Encoder {
   static constexpr int64_t kUsualBytes = int64_t{1} << 30;
   // cache_bytes: of features of a frozen tower that are kept. What is in use is kept beyond that.
   explicit Encoder(std::unique_ptr<Tower> tower, int64_t cache_bytes = kUsualBytes);
+  // Of a frozen tower that is loaded with the first image.
+  explicit Encoder(std::function<std::unique_ptr<Tower>()> load, int64_t cache_bytes = kUsualBytes);
 
   // Throws DataError where the image has fewer tokens, and what `pixels` throws. From any thread;
   // one image is computed at a time.
@@ -64,6 +66,7 @@ class Encoder {
   void end_step();
   void abandon_step();
 
+  // Loaded already.
   Tower& tower() { return *tower_; }
   struct Statistics {
     int64_t computed = 0, reused = 0;  // images
@@ -80,6 +83,7 @@ class Encoder {
   const Known& find(const std::string& digest, const std::function<ImagePixels()>& pixels);
   void forget_oldest();
 
+  std::function<std::unique_ptr<Tower>()> load_;
   std::unique_ptr<Tower> tower_;
   int64_t cache_bytes_;
   bool trains_ = false, in_step_ = false;

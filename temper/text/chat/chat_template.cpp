@@ -9,6 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/text/chat/image_parts.h"
 #include "temper/text/chat/template_defaults.h"
 #include "temper/text/tokenizer/special_tokens.h"
 
@@ -144,14 +145,16 @@ Json prepared(const Json& messages) {
 
 constexpr const char *kFirstPart = "temper5d0e1", *kSecondPart = "temper5d0e2";
 
-// A conversation in which a message of the role has two parts of text; empty for a role that
-// templates do not know.
-Json conversation_with_parts(const std::string& role) {
+Json two_parts() {
+  return Json::array(
+      {{{"type", "text"}, {"text", kFirstPart}}, {{"type", "text"}, {"text", kSecondPart}}});
+}
+
+// A conversation in which a message of the role has this content; empty for a role that templates
+// do not know.
+Json conversation_with(const Json& content, const std::string& role) {
   const Json asked = {{"role", "user"}, {"content", "?"}};
-  Json message = {
-      {"role", role},
-      {"content",
-       {{{"type", "text"}, {"text", kFirstPart}}, {{"type", "text"}, {"text", kSecondPart}}}}};
+  Json message = {{"role", role}, {"content", content}};
   if (role == "user") return Json::array({message});
   if (role == "assistant") return Json::array({asked, message});
   if (role == "system" || role == "developer") return Json::array({message, asked});
@@ -182,9 +185,9 @@ struct ChatTemplate::Impl {
   Json variables;
   std::string where;  // the directory or name, for errors
   jinja::RenderOptions options;
-  // By role, and whether there are tools: reads_parts().
+  // By role, and whether there are tools: writes().
   mutable std::mutex reading;
-  mutable std::map<std::pair<std::string, bool>, bool> reads;
+  mutable std::map<std::pair<std::string, bool>, bool> parts, texts;
 
   const jinja::JinjaTemplate& choose(const Json& tools) const {
     if (!tools.is_null() && with_tools) return *with_tools;
@@ -299,11 +302,16 @@ Json ChatTemplate::tool_list(const Json& tools) {
 }
 
 bool ChatTemplate::reads_parts(const std::string& role, const Json& tools) const {
-  const Json messages = conversation_with_parts(role);
-  if (messages.empty()) return false;
-  const bool with_tools = tools.is_string() ? tools != "" : !tools.is_null();
+  return writes(Content::kParts, role, tools.is_string() ? tools != "" : !tools.is_null());
+}
+
+bool ChatTemplate::writes(Content content, const std::string& role, bool with_tools) const {
+  const bool parts = content == Content::kParts;
+  const Json messages = conversation_with(parts ? two_parts() : Json(kFirstPart), role);
+  if (messages.empty()) return !parts;
   const std::lock_guard lock(impl_->reading);
-  const auto [found, fresh] = impl_->reads.try_emplace({role, with_tools}, false);
+  const auto [found, fresh] =
+      (parts ? impl_->parts : impl_->texts).try_emplace({role, with_tools}, !parts);
   if (!fresh) return found->second;
   const Json tool = {{"type", "function"},
                      {"function",
@@ -311,8 +319,8 @@ bool ChatTemplate::reads_parts(const std::string& role, const Json& tools) const
                        {"description", ""},
                        {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
   try {
-    found->second =
-        writes_both_parts(render(messages, with_tools ? Json::array({tool}) : Json(), false));
+    const std::string text = write(messages, with_tools ? Json::array({tool}) : Json(), false).text;
+    found->second = parts ? writes_both_parts(text) : text.find(kFirstPart) != text.npos;
   } catch (const DataError&) {
     // It refuses lists, or such a conversation.
   }
@@ -330,6 +338,21 @@ std::string ChatTemplate::render(const Json& messages, const Json& tools,
   return render_with_spans(messages, tools, add_generation_prompt).text;
 }
 
+Json ChatTemplate::with_read_contents(Json messages, bool with_tools) const {
+  for (Json& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !(content->is_string() || content->is_array())) continue;
+    const std::string role = message["role"].get<std::string>();
+    if (content->is_array()) {
+      *content = image_content(*content, writes(Content::kParts, role, with_tools));
+    } else if (!writes(Content::kText, role, with_tools) &&
+               writes(Content::kParts, role, with_tools)) {
+      *content = Json::array({{{"type", "text"}, {"text", *content}}});
+    }
+  }
+  return messages;
+}
+
 jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json& tools,
                                                 bool add_generation_prompt) const {
   const Json list = tool_list(tools);
@@ -338,14 +361,22 @@ jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json
   for (size_t i = 0; i < list.size(); ++i) {
     check<DataError>(list[i].is_object(), "tools: tool ", i + 1, " is not a JSON schema object");
   }
+  jinja::Rendered rendered =
+      write(with_read_contents(prepared(messages), !list.is_null()), list, add_generation_prompt);
+  expand_images(placed_images(messages), rendered);
+  return rendered;
+}
+
+jinja::Rendered ChatTemplate::write(const Json& messages, const Json& tools,
+                                    bool add_generation_prompt) const {
   Json context = impl_->variables;
-  context["messages"] = prepared(messages);
-  context["tools"] = list;
+  context["messages"] = messages;
+  context["tools"] = tools;
   if (!context.contains("documents")) context["documents"] = nullptr;
   context["add_generation_prompt"] = add_generation_prompt;
   jinja::RenderOptions options = impl_->options;
   options.clock = [now = now_] { return now; };
-  return impl_->choose(list).render_with_spans(context, options);
+  return impl_->choose(tools).render_with_spans(context, options);
 }
 
 }  // namespace temper

@@ -63,7 +63,9 @@ class ChatTemplate {
 
   // `messages`: a list of objects with a `role`, not empty; null fields count as missing. `tools`:
   // null, or a list of JSON schemas, for which "tool_use" is used where there is one; the list may
-  // also be its JSON text. Throws DataError: what the template raises carries its message.
+  // also be its JSON text. Images (image_parts.h) stand in the text as what their placeholders
+  // become. A text `content` is one part where the template writes parts but no texts (SmolVLM's).
+  // Throws DataError: what the template raises carries its message.
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt) const;
 
   // Renders with the byte ranges that `{% generation %}` blocks wrote. Messages may be empty here,
@@ -86,6 +88,11 @@ class ChatTemplate {
   struct Impl;
   static std::shared_ptr<Impl> make(std::string where, const jinja::RenderOptions& options);
   static Json tool_list(const Json& tools);
+  // What a message of the role may have as its content, as a conversation made up for that shows.
+  enum class Content { kParts, kText };
+  bool writes(Content content, const std::string& role, bool with_tools) const;
+  Json with_read_contents(Json messages, bool with_tools) const;
+  jinja::Rendered write(const Json& messages, const Json& tools, bool add_generation_prompt) const;
   explicit ChatTemplate(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
   std::tm now_;

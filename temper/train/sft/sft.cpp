@@ -44,6 +44,7 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   f.tokenizer = policy.tokenizer;
   f.chat = policy.chat;
   section.apply_to(f);
+  f.images = images_of(config, policy.tokenizer.get());
   f.train_on = section.train_on;
   f.conversation = section.conversation;
   f.vocabulary = policy.model->vocab_size;

@@ -15,7 +15,10 @@ namespace temper::train {
 PackUnit unit_of(const data::SftRow& row) {
   PackUnit unit;
   for (const data::Segment& segment : row.segments)
-    unit.segments.push_back({segment.parent, segment.tokens, segment.labels, 0});
+    unit.segments.push_back({.parent = segment.parent,
+                             .tokens = segment.tokens,
+                             .labels = segment.labels,
+                             .images = segment.images});
   return unit;
 }
 

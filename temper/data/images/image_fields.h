@@ -1,0 +1,34 @@
+// How rows of files spell images.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/image/source.h"
+
+namespace temper::data {
+
+// A part of a message's content that is an image: of the type "image" or "image_url".
+bool is_image(const Json& part);
+// Its own SOURCE; none: it is one of the row's. Throws DataError that begins with `where`.
+std::optional<Json> source_of_part(const Json& part, const std::string& where);
+
+// The SOURCEs in the row's `images` or `image`: a list or one, null is none. Throws DataError
+// that begins with `where` where the row has both.
+std::vector<Json> image_sources(const Json& row, const std::string& where);
+// Whether these are certainly images: structs, data: URIs or names of image files. (A field called
+// `image` may name something else, in rows for models that see none.)
+bool looks_like_images(const Json& row);
+
+// A path, a data: URI, or {"bytes", "path"}, in which JSON has the bytes as a data: URI or in
+// base64. Throws DataError.
+ImageSource image_source(const Json& source);
+
+// Calls visit(SOURCE) with every SOURCE of a row as its file has it: of `images`, `image`, and of
+// parts in every list of messages.
+void each_image_source(Json& row, const std::function<void(Json&)>& visit);
+
+}  // namespace temper::data
