@@ -35,7 +35,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 120  # seconds for one process
 STEPS, EVAL_EVERY = 12, 3
 MOMENTS = ("start", "step", "save", "evaluation", "end")
-VARIES = re.compile(r"_seconds$|_per_second$|^peak_memory_bytes$")
+VARIES = re.compile(r"_seconds$|_latency_p\d+$|_per_second$|^peak_memory_bytes$")
 COMMON = {"model.path": "model", "train.max_steps": STEPS, "train.save_every": 2, "train.eval_every": EVAL_EVERY, "train.keep_checkpoints": 2,
           "train.micro_batch_tokens": 128, "optimizer.learning_rate": 3e-3, "metrics.sinks": "[jsonl]"}
 ROWS = {"data.train": "rows.jsonl", "data.eval": "rows.jsonl", "train.batch_size": 4}

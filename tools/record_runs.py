@@ -136,7 +136,7 @@ def runs():
 
 
 def timed(key):
-    return key.endswith("_seconds") or key.endswith("/tokens_per_second") or key in ("tokens_per_second", "peak_memory_bytes")
+    return key.endswith("_seconds") or "_latency_p" in key or key.endswith("/tokens_per_second") or key in ("tokens_per_second", "peak_memory_bytes")
 
 
 def read_rows(path):

@@ -246,11 +246,12 @@ TEST_CASE("sources have columns and a format of their own") {
   TextFormat format;
   section.apply_to(format);
   const RowSet a(specs[0]), b(specs[1]);
-  CHECK(of_source(format, a).columns == section.columns);
-  CHECK(of_source(format, a).format == RowFormat::kMessages);
-  CHECK(of_source(format, b).columns == section.train[1].columns);
-  CHECK(of_source(format, b).format == RowFormat::kAlpaca);
-  CHECK(of_source(format, RowSet({.path = folder.path + "/a.jsonl"})).columns == section.columns);
+  CHECK(of_source(format, a, 0).columns == section.columns);
+  CHECK(of_source(format, a, 0).format == RowFormat::kMessages);
+  CHECK(of_source(format, b, 0).columns == section.train[1].columns);
+  CHECK(of_source(format, b, 0).format == RowFormat::kAlpaca);
+  CHECK(of_source(format, RowSet({.path = folder.path + "/a.jsonl"}), 0).columns ==
+        section.columns);
 }
 
 TEST_CASE("rows of the same text are in the same part") {

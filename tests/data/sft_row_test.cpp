@@ -444,8 +444,12 @@ TEST_CASE("content of text parts is the joined text; other parts are refused") {
                                   .segments[0];
   CHECK(parts.tokens == plain.tokens);
   CHECK(parts.labels == plain.labels);
-  CHECK(error_of(format, messages(Json::array({{{"type", "image"}, {"url", "a.png"}}}), "No."))
-            .find("`messages` has a message with parts that are not text") != std::string::npos);
+  const auto refused = [&](const char* type, const char* why) {
+    const Json other = Json::array({{{"type", type}, {"url", "a"}}});
+    return error_of(format, messages(other, "No.")).find(why) != std::string::npos;
+  };
+  CHECK(refused("image", "the row has 1 image, which this model does not see"));
+  CHECK(refused("audio", "`messages` has a message with parts that are neither text nor images"));
 }
 
 TEST_CASE("a text prompt may be a message of the user, and what completes it the assistant's") {

@@ -21,7 +21,7 @@ numbers() { python3 -c '
 import json, sys
 for line in open(sys.argv[1]):
     row = json.loads(line)
-    print({k: v for k, v in row.items() if not any(w in k for w in ("second", "time", "memory", "per_s", "speed", "utili"))})' "$1"; }
+    print({k: v for k, v in row.items() if not any(w in k for w in ("second", "time", "latency", "memory", "per_s", "speed", "utili"))})' "$1"; }
 check() { # VERB NAME ARGUMENTS
   local verb=$1 name=$2
   shift 2

@@ -28,7 +28,8 @@ RowFormat format_of(const TextFormat& format, const Json& row) {
 // Tables of parts have a column for every member that any part has.
 void drop_nulls(Json& part) {
   if (!part.is_object()) return;
-  for (auto it = part.begin(); it != part.end();) it = it->is_null() ? part.erase(it) : it + 1;
+  for (auto it = part.begin(); it != part.end();)
+    it = it->is_null() ? part.erase(it) : std::next(it);
 }
 
 }  // namespace
