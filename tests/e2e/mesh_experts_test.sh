@@ -15,7 +15,7 @@ same_bits() { # A B: the same weights and, but for times, the same metrics
   cmp -s "$1/final/$3.safetensors" "$2/final/$3.safetensors" || fail "$2 has other weights than $1"
   python3 - "$1/metrics.jsonl" "$2/metrics.jsonl" <<'P' || fail "$2 has other numbers than $1"
 import json, sys
-timed = lambda k: any(w in k for w in ("seconds", "per_second", "memory", "tokens_computed"))
+timed = lambda k: any(w in k for w in ("seconds", "latency", "per_second", "memory", "tokens_computed"))
 rows = [[{k: v for k, v in json.loads(l).items() if not timed(k)} for l in open(f)] for f in sys.argv[1:]]
 for a, b in zip(*rows, strict=True):
     if a != b: sys.exit(str({k: (a.get(k), b.get(k)) for k in a.keys() | b.keys() if a.get(k) != b.get(k)}))

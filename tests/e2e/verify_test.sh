@@ -105,7 +105,7 @@ rm changed/manifest.jsonl && "$temper" verify changed > last.log 2>&1
 
 # A fork without a setting ends as the run did; the run is as it was.
 everything() { (cd "$1" && find . -type f -exec sha256sum {} + | sort); }
-steps_of() { sed -n "$2,\$p" "$1/metrics.jsonl" | sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|[a-z_]*_seconds)": [^,}]*,? ?//g'; }
+steps_of() { sed -n "$2,\$p" "$1/metrics.jsonl" | sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|[a-z_]*_seconds|rollout_latency_p[0-9]+)": [^,}]*,? ?//g'; }
 for run in sft lora grpo ahead ppo distill; do
   everything $run > before
   train fork $run@4 --output fork-$run
