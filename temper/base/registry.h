@@ -33,7 +33,8 @@ class Registry {
     std::string name;
     Value value;
     std::string help;  // one line, for `temper list`
-    // What the entry follows, for `temper list papers`: "Chen et al., arXiv 2302.06675, algorithm 2".
+    // What the entry follows, for `temper list papers`: "Chen et al., arXiv 2302.06675, algorithm
+    // 2".
     std::string paper = {};
   };
 
