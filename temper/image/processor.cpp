@@ -31,22 +31,6 @@ std::unique_ptr<const ImageProcessor> ImageProcessor::open(const std::string& di
   return processor;
 }
 
-std::string expand_placeholders(const ImageProcessor& processor, std::string_view text,
-                                const std::vector<ImageLayout>& layouts) {
-  const std::string& placeholder = processor.tokens().placeholder;
-  std::string out;
-  size_t count = 0;
-  for (size_t at = text.find(placeholder); at != text.npos; at = text.find(placeholder)) {
-    out += text.substr(0, at);
-    text.remove_prefix(at + placeholder.size());
-    if (count < layouts.size()) out += processor.expand(layouts[count]);
-    ++count;
-  }
-  check<DataError>(count == layouts.size(), "the text has ", count, " placeholders ", placeholder,
-                   " for ", layouts.size(), " images; expected as many");
-  return out.append(text);
-}
-
 Registry<MakeImageProcessor>& image_processors() {
   static Registry<MakeImageProcessor> processors("image processor");
   return processors;

@@ -105,11 +105,6 @@ class ImageProcessor {
   ImageReading reading_;
 };
 
-// The text with the k-th placeholder replaced by expand() of the k-th layout. Throws DataError
-// where there are more or fewer placeholders than images.
-std::string expand_placeholders(const ImageProcessor& processor, std::string_view text,
-                                const std::vector<ImageLayout>& layouts);
-
 // The settings that a processor is made of.
 class ImageSettings;
 using MakeImageProcessor =

@@ -119,8 +119,8 @@ TEST_CASE("spans are the images' tokens, which are not trained") {
       CHECK(s.labels[static_cast<size_t>(span.begin + i)] == kNotTrained);
     }
   }
-  CHECK(out.num_images() == 2);
-  CHECK(out.num_image_tokens() == 4);
+  CHECK(count_images(s.images) == 2);
+  CHECK(count_image_tokens(s.images) == 4);
   CHECK(s.labels[static_cast<size_t>(s.images[1].begin) - 1] >= 0);
   // A row is dropped where an image would be cut.
   bool truncated = false;

@@ -9,6 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/sha256.h"
+#include "temper/text/chat/image_parts.h"
 #include "tests/image/pictures.h"
 
 namespace temper {
@@ -82,12 +83,16 @@ TEST_CASE("placeholders are replaced in their order, and must be as many as the 
   const auto processor = ImageProcessor::open(picture_models("gemma3"));
   const ImageLayout layout = processor->layout({10, 10});
   const std::string image = processor->expand(layout);
-  CHECK(expand_placeholders(*processor, "a<start_of_image>b<start_of_image>", {layout, layout}) ==
-        "a" + image + "b" + image);
-  CHECK(expand_placeholders(*processor, "text", {}) == "text");
-  CHECK_THROWS_AS(expand_placeholders(*processor, "a<start_of_image>", {}), DataError);
-  CHECK_THROWS_AS(expand_placeholders(*processor, "a<start_of_image>", {layout, layout}),
-                  DataError);
+  const auto expanded = [&](const char* text, size_t images) {
+    jinja::Rendered rendered{text, {}, false};
+    expand_images(processor->tokens().placeholder, std::vector<std::string>(images, image),
+                  rendered);
+    return rendered.text;
+  };
+  CHECK(expanded("a<start_of_image>b<start_of_image>", 2) == "a" + image + "b" + image);
+  CHECK(expanded("text", 0) == "text");
+  CHECK_THROWS_AS(expanded("a<start_of_image>", 0), DataError);
+  CHECK_THROWS_AS(expanded("a<start_of_image>", 2), DataError);
 }
 
 TEST_CASE("bounds of pixels come before the file's") {

@@ -28,10 +28,6 @@ bool looks_like_image(const Json& source) {
                      [&](const char* ending) { return name.ends_with(ending); });
 }
 
-bool is_message(const Json& value) {
-  return value.is_object() && (value.contains("role") || value.contains("from"));
-}
-
 // The place of a part's own SOURCE.
 Json* own_source(Json& part) {
   for (const char* field : {"image", "image_url"}) {
@@ -98,28 +94,6 @@ ImageSource image_source(const Json& source) {
   std::string text = source[field].get<std::string>();
   const bool base64 = field == std::string_view("bytes") && !is_data_uri(text);
   return {base64 ? "data:application/octet-stream;base64," + text : std::move(text), {}};
-}
-
-void each_image_source(Json& row, const std::function<void(Json&)>& visit) {
-  if (!row.is_object()) return;
-  for (const char* field : kListFields) {
-    if (!is_there(row, field)) continue;
-    if (!row[field].is_array()) visit(row[field]);
-    if (row[field].is_array())
-      for (Json& source : row[field]) visit(source);
-  }
-  for (Json& value : row) {
-    if (!value.is_array()) continue;
-    for (Json& message : value) {
-      if (!is_message(message)) continue;
-      for (const char* content : {"content", "value"}) {
-        if (!message.contains(content) || !message[content].is_array()) continue;
-        for (Json& part : message[content])
-          if (is_image(part))
-            if (Json* const source = own_source(part)) visit(*source);
-      }
-    }
-  }
 }
 
 }  // namespace temper::data

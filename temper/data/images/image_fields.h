@@ -1,7 +1,6 @@
 // How rows of files spell images.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,9 +25,5 @@ bool looks_like_images(const Json& row);
 // A path, a data: URI, or {"bytes", "path"}, in which JSON has the bytes as a data: URI or in
 // base64. Throws DataError.
 ImageSource image_source(const Json& source);
-
-// Calls visit(SOURCE) with every SOURCE of a row as its file has it: of `images`, `image`, and of
-// parts in every list of messages.
-void each_image_source(Json& row, const std::function<void(Json&)>& visit);
 
 }  // namespace temper::data

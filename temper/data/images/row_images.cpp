@@ -185,12 +185,10 @@ RowImages images_in(const Json& messages, const RowImages& images) {
 
 std::string with_images(const TextFormat& format, std::string text, const RowImages& images) {
   if (images.empty()) return text;
-  std::vector<PlacedImage> placed;
-  for (const RowImage& image : images)
-    placed.push_back({static_cast<int64_t>(placed.size()),
-                      format.images->processor->tokens().placeholder, image.text});
+  std::vector<std::string> texts;
+  for (const RowImage& image : images) texts.push_back(image.text);
   jinja::Rendered rendered{std::move(text), {}, false};
-  expand_images(placed, rendered);
+  expand_images(format.images->processor->tokens().placeholder, texts, rendered);
   return std::move(rendered.text);
 }
 

@@ -185,18 +185,6 @@ int64_t PreferenceRow::num_computed() const {
   return count;
 }
 
-int64_t PreferenceRow::num_images() const {
-  int64_t count = 0;
-  for (const Segment& s : segments) count += count_images(s.images);
-  return count;
-}
-
-int64_t PreferenceRow::num_image_tokens() const {
-  int64_t count = 0;
-  for (const Segment& s : segments) count += count_image_tokens(s.images);
-  return count;
-}
-
 bool PreferenceRow::trains(int32_t token) const {
   return std::any_of(segments.begin(), segments.end(), [token](const Segment& s) {
     return std::find(s.labels.begin(), s.labels.end(), token) != s.labels.end();

@@ -39,9 +39,6 @@ struct PreferenceRow {
   int64_t supervised(Side side) const;
   int64_t num_tokens() const;    // of both sides, each in full with its prompt
   int64_t num_computed() const;  // what is shared once
-  // Images, and their tokens, what is shared once.
-  int64_t num_images() const;
-  int64_t num_image_tokens() const;
   bool trains(int32_t token) const;
   bool sides_differ() const;
   // The prompt (that of the side), or the side's completion, as one run of tokens with labels.

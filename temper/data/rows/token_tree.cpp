@@ -124,18 +124,6 @@ int64_t SftRow::num_computed() const {
   return count;
 }
 
-int64_t SftRow::num_images() const {
-  int64_t count = 0;
-  for (const Segment& s : segments) count += count_images(s.images);
-  return count;
-}
-
-int64_t SftRow::num_image_tokens() const {
-  int64_t count = 0;
-  for (const Segment& s : segments) count += count_image_tokens(s.images);
-  return count;
-}
-
 bool SftRow::trains(int32_t token) const {
   for (const Segment& s : segments)
     if (std::find(s.labels.begin() + (s.parent < 0), s.labels.end(), token) != s.labels.end())

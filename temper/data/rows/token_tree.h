@@ -33,9 +33,6 @@ struct SftRow {
   int64_t num_tokens() const;
   // The tokens that go through the model: shared beginnings once.
   int64_t num_computed() const;
-  // Images, and their tokens, of those that go through the model.
-  int64_t num_images() const;
-  int64_t num_image_tokens() const;
   // Whether this token is trained somewhere.
   bool trains(int32_t token) const;
 };

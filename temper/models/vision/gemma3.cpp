@@ -50,13 +50,11 @@ class Gemma3Tower : public Tower {
 
   // Of several tiles the tokens come one after another.
   ImageFeatures forward(const ImagePixels& image) override {
-    const at::Tensor patches = patches_of(image.values, config_).to(tower_.device());
-    const int64_t of_tile = config_.side() * config_.side(), tiles = patches.size(0) / of_tile;
-    std::vector<int64_t> ids(static_cast<size_t>(tiles * of_tile));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) % of_tile;
-    const at::Tensor x = tower_.forward(patches, ops::embedding(tower_.positions().value(), ids),
-                                        std::vector<int64_t>(static_cast<size_t>(tiles), of_tile));
-    ImageFeatures features{projector_.forward(averaged(x, tiles, config_.side(), pool_))};
+    const int64_t side = config_.side();
+    std::vector<int64_t> place(static_cast<size_t>(side * side));
+    std::iota(place.begin(), place.end(), int64_t{0});
+    const at::Tensor x = tower_.square_tiles(image.values, config_, place);
+    ImageFeatures features{projector_.forward(averaged(x, x.size(0) / (side * side), side, pool_))};
     features.open = true;
     return features;
   }

@@ -255,7 +255,7 @@ class Gemma4Tower : public Tower {
         ops::backend_of(patches).clamp_scaled(patches, -kNone, kNone, -0.5, 2), context);
     x = ops::add_scaled(
         x, ops::add_scaled(ops::embedding(table, column), ops::embedding(table, of_row)));
-    const ops::RotaryTable rotary = table_of(column, row, std::max(rows, columns), x);
+    const ops::RotaryTable rotary = axial_table(rotary_, column, row, x.options());
     for (auto& layer : model_.encoder.list) x = layer->forward(x, context, rotary);
     x = times(pooled(x, rows, columns),
               at::full({n / (c_.pool * c_.pool), c_.hidden_size},
@@ -279,18 +279,6 @@ class Gemma4Tower : public Tower {
                          image.values.size(0) >= rows * columns && image.values.size(1) == width,
                      "an image's pixels of another form, expected [", rows * columns, ", ", width,
                      "] float32");
-  }
-  ops::RotaryTable table_of(const std::vector<int64_t>& column, const std::vector<int64_t>& row,
-                            int64_t positions, const at::Tensor& x) const {
-    const ops::RotaryTable all = rotary_.table(positions, x.options().requires_grad(false));
-    const auto at = [&](const at::Tensor& values, const std::vector<int64_t>& place) {
-      return values.index_select(0, at::tensor(place, at::kLong).to(values.device()));
-    };
-    ops::RotaryTable out;
-    out.cos = at::cat({at(all.cos, column), at(all.cos, row)}, 1);
-    out.sin = at::cat({at(all.sin, column), at(all.sin, row)}, 1);
-    out.by_token = true;
-    return out;
   }
   // Averages of squares: each patch's share, then their sum in the order of the patches.
   at::Tensor pooled(const at::Tensor& x, int64_t rows, int64_t columns) const {

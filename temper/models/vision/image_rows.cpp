@@ -8,8 +8,10 @@ namespace {
 
 ImagePixels pixels_of(const ImageProcessor& processor, const Image& image) {
   const ProcessedImage processed = process_image(processor, image.decode());
-  const ImageTile& first = processed.layout.tiles.at(0);
-  return {processed.pixels, first.rows, first.columns};
+  const std::vector<ImageTile>& tiles = processed.layout.tiles;
+  ImagePixels image_pixels{processed.pixels, tiles.at(0).rows, tiles.at(0).columns};
+  for (const ImageTile& tile : tiles) image_pixels.tiles.push_back({tile.rows, tile.columns});
+  return image_pixels;
 }
 
 }  // namespace

@@ -117,4 +117,18 @@ std::shared_ptr<const Forest> all_open(const std::vector<int64_t>& counts) {
   return forest;
 }
 
+ops::RotaryTable axial_table(const nn::Rotary& rotary, const std::vector<int64_t>& first,
+                             const std::vector<int64_t>& second, const at::TensorOptions& like) {
+  const int64_t last = std::max(std::ranges::max(first), std::ranges::max(second));
+  const ops::RotaryTable all = rotary.table(last + 1, like.requires_grad(false));
+  const auto at = [&](const at::Tensor& values, const std::vector<int64_t>& place) {
+    return values.index_select(0, at::tensor(place, at::kLong).to(values.device()));
+  };
+  ops::RotaryTable out;
+  out.cos = at::cat({at(all.cos, first), at(all.cos, second)}, 1);
+  out.sin = at::cat({at(all.sin, first), at(all.sin, second)}, 1);
+  out.by_token = true;
+  return out;
+}
+
 }  // namespace temper::models

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/nn/linear.h"
+#include "temper/nn/rotary.h"
 #include "temper/ops/layers/attention.h"
 
 namespace temper::models {
@@ -77,6 +78,11 @@ class TowerAttention : public nn::Module {
  private:
   Config config_;
 };
+
+// By token: the first half of the frequencies by one axis, the others by the other. `rotary` is of
+// half a head's features.
+ops::RotaryTable axial_table(const nn::Rotary& rotary, const std::vector<int64_t>& first,
+                             const std::vector<int64_t>& second, const at::TensorOptions& like);
 
 // A forest of roots of so many tokens, in each of which all see one another.
 std::shared_ptr<const Forest> all_open(const std::vector<int64_t>& counts);

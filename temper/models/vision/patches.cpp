@@ -34,20 +34,6 @@ void check_patches(const ImagePixels& image, int64_t merge, int64_t width) {
                    "] float32");
 }
 
-ops::RotaryTable axial_table(const nn::Rotary& rotary, const PatchPlaces& places,
-                             const at::TensorOptions& like) {
-  const ops::RotaryTable all =
-      rotary.table(std::max(places.rows, places.columns), like.requires_grad(false));
-  const auto at = [&](const at::Tensor& values, const std::vector<int64_t>& place) {
-    return values.index_select(0, at::tensor(place, at::kLong).to(values.device()));
-  };
-  ops::RotaryTable out;
-  out.cos = at::cat({at(all.cos, places.row), at(all.cos, places.column)}, 1);
-  out.sin = at::cat({at(all.sin, places.row), at(all.sin, places.column)}, 1);
-  out.by_token = true;
-  return out;
-}
-
 QwenVisionConfig::QwenVisionConfig(const VisionConfig& config, int64_t usual_patch_size,
                                    int64_t usual_hidden_size, int64_t usual_intermediate_size,
                                    int64_t usual_depth, const char* usual_activation) {

@@ -1,5 +1,5 @@
-// What the towers of Qwen's models have in common: patches that come by merged cell, and heads that
-// rotate by row and column.
+// What the towers of Qwen's models have in common: patches that come by merged cell, and the keys
+// of their configs.
 #pragma once
 
 #include <vector>
@@ -21,11 +21,6 @@ struct PatchPlaces {
 // multiples of `merge`.
 void check_patches(const ImagePixels& image, int64_t merge, int64_t width);
 
-// By token: the first half of the frequencies by row, the others by column. `rotary` is of half a
-// head's features.
-ops::RotaryTable axial_table(const nn::Rotary& rotary, const PatchPlaces& places,
-                             const at::TensorOptions& like);
-
 // A linear layer over patches, `proj`.
 struct PatchEmbed : nn::Module {
   PatchEmbed(nn::Module& parent, int64_t patch_width, int64_t hidden_size, bool bias)
@@ -45,6 +40,13 @@ struct QwenVisionConfig {
   ops::Activation activation;
 
   int64_t head_dim() const { return hidden_size / num_heads; }
+  TowerAttention::Config attention() const {
+    return {.hidden_size = hidden_size,
+            .num_heads = num_heads,
+            .head_dim = head_dim(),
+            .joined = true,
+            .out_name = "proj"};
+  }
   int64_t merged_width() const { return hidden_size * merge * merge; }
 };
 // Numbers of layers below `depth` that a key lists; `usual` where it is missing.

@@ -36,12 +36,7 @@ struct Qwen25Block : nn::Module {
       : Module(parent, std::move(name)),
         norm1(*this, "norm1", c.hidden_size, kQwen25Eps),
         norm2(*this, "norm2", c.hidden_size, kQwen25Eps),
-        attn(*this, "attn",
-             {.hidden_size = c.hidden_size,
-              .num_heads = c.num_heads,
-              .head_dim = c.head_dim(),
-              .joined = true,
-              .out_name = "proj"}),
+        attn(*this, "attn", c.attention()),
         mlp(*this, "mlp", c.hidden_size, c.intermediate_size, /*bias=*/true, c.activation, 0.02) {}
   at::Tensor forward(const at::Tensor& x, const nn::Context& context,
                      const ops::RotaryTable& rotary) {
@@ -129,7 +124,7 @@ class Qwen25VlTower : public Tower {
     const nn::Context whole{.forest = all_open({pixels.size(0)})},
         parts{.forest = all_open(counts)};
     at::Tensor x = visual_.patch_embed.proj.forward(pixels, whole);
-    const ops::RotaryTable rotary = axial_table(rotary_, places, x.options());
+    const ops::RotaryTable rotary = axial_table(rotary_, places.row, places.column, x.options());
     for (size_t i = 0; i < visual_.blocks.size(); ++i) {
       const bool all = std::ranges::find(config_.whole_layers, static_cast<int64_t>(i)) !=
                        config_.whole_layers.end();

@@ -78,12 +78,7 @@ struct QwenBlock : nn::Module {
       : Module(parent, std::move(name)),
         norm1(*this, "norm1", c.hidden_size, kQwenEps),
         norm2(*this, "norm2", c.hidden_size, kQwenEps),
-        attn(*this, "attn",
-             {.hidden_size = c.hidden_size,
-              .num_heads = c.num_heads,
-              .head_dim = c.head_dim(),
-              .joined = true,
-              .out_name = "proj"}),
+        attn(*this, "attn", c.attention()),
         mlp(*this, c) {}
   at::Tensor forward(const at::Tensor& x, const nn::Context& context,
                      const ops::RotaryTable& rotary) {
@@ -142,7 +137,7 @@ class Qwen3VlTower : public Tower {
     const nn::Context context{.forest = all_open({pixels.size(0)})};
     at::Tensor x = ops::add_scaled(visual_.patch_embed.proj.forward(pixels, context),
                                    visual_.pos_embed.forward(taps_of(places, config_.side)));
-    const ops::RotaryTable rotary = axial_table(rotary_, places, x.options());
+    const ops::RotaryTable rotary = axial_table(rotary_, places.row, places.column, x.options());
     std::vector<at::Tensor> deep(config_.deep_layers.size());
     for (size_t i = 0; i < visual_.blocks.size(); ++i) {
       x = visual_.blocks[i].forward(x, context, rotary);

@@ -97,6 +97,16 @@ at::Tensor SiglipTower::forward(const at::Tensor& patches, const at::Tensor& pos
   return parts_->post_norm.forward(x);
 }
 
+at::Tensor SiglipTower::square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
+                                     const std::vector<int64_t>& place) {
+  const at::Tensor patches = patches_of(tiles, config).to(device());
+  const int64_t of_tile = std::ssize(place), count = patches.size(0) / of_tile;
+  std::vector<int64_t> ids;
+  for (int64_t tile = 0; tile < count; ++tile) ids.insert(ids.end(), place.begin(), place.end());
+  return forward(patches, ops::embedding(positions().value(), ids),
+                 std::vector<int64_t>(static_cast<size_t>(count), of_tile));
+}
+
 const nn::Parameter& SiglipTower::positions() const { return parts_->embeddings.position.weight; }
 
 at::Device SiglipTower::device() const { return positions().device(); }

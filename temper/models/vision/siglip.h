@@ -36,6 +36,10 @@ class SiglipTower : public nn::Module {
   // hidden_size]. Differentiable.
   at::Tensor forward(const at::Tensor& patches, const at::Tensor& position,
                      const std::vector<int64_t>& tiles);
+  // The same of tiles that are squares of SiglipConfig::side() patches (patches_of): patch i of
+  // each has the position place[i] of those learned.
+  at::Tensor square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
+                          const std::vector<int64_t>& place);
   // [positions, hidden_size], as learned.
   const nn::Parameter& positions() const;
   at::Device device() const;

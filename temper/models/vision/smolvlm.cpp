@@ -7,7 +7,6 @@
 
 #include "temper/base/error.h"
 #include "temper/models/vision/siglip.h"
-#include "temper/ops/layers/embedding.h"
 
 namespace temper::models {
 namespace {
@@ -50,16 +49,13 @@ class SmolVlmTower : public Tower {
         connector_(*this, c.hidden_size * scale * scale, out) {}
 
   ImageFeatures forward(const ImagePixels& image) override {
-    const at::Tensor patches = patches_of(image.values, config_).to(tower_.device());
-    const int64_t side = config_.side(), tiles = patches.size(0) / (side * side);
-    const std::vector<int64_t> place = buckets(side);
-    std::vector<int64_t> ids;
-    for (int64_t tile = 0; tile < tiles; ++tile)
-      for (const int64_t row : place)
-        for (const int64_t column : place) ids.push_back(row * side + column);
-    const at::Tensor x =
-        tower_.forward(patches, ops::embedding(tower_.positions().value(), ids),
-                       std::vector<int64_t>(static_cast<size_t>(tiles), side * side));
+    const int64_t side = config_.side();
+    const std::vector<int64_t> bucket = buckets(side);
+    std::vector<int64_t> place;
+    for (const int64_t row : bucket)
+      for (const int64_t column : bucket) place.push_back(row * side + column);
+    const at::Tensor x = tower_.square_tiles(image.values, config_, place);
+    const int64_t tiles = x.size(0) / (side * side);
     return {connector_.projection.proj.forward(merged_cells(x, tiles, side, side, scale_), {})};
   }
 

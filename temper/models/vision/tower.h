@@ -27,7 +27,7 @@ struct ImagePixels {
   // (LFM2-VL).
   at::Tensor values;
   int64_t grid_rows = 0, grid_columns = 0;  // of patches: Qwen (by merged cell), Gemma 4
-  // Of LFM2-VL: each tile's rows and columns of patches.
+  // Each tile's rows and columns of patches, which LFM2-VL reads.
   std::vector<std::array<int64_t, 2>> tiles = {};
 };
 

@@ -90,21 +90,27 @@ size_t count_placeholders(std::string_view text, std::string_view placeholder) {
 
 void expand_images(const std::vector<PlacedImage>& images, jinja::Rendered& rendered) {
   if (images.empty()) return;
-  const std::string& placeholder = images[0].placeholder;
+  std::vector<std::string> texts;
+  for (const PlacedImage& image : images) texts.push_back(image.text);
+  expand_images(images[0].placeholder, texts, rendered);
+}
+
+void expand_images(const std::string& placeholder, const std::vector<std::string>& texts,
+                   jinja::Rendered& rendered) {
   const size_t found = count_placeholders(rendered.text, placeholder);
-  check<DataError>(found == images.size(), "the text has ", found, " placeholder",
-                   found == 1 ? "" : "s", " of images (`", placeholder, "`) for ", images.size(),
-                   images.size() == 1 ? " image" : " images",
-                   found > images.size() ? "; does a text spell one? data.control_tokens: text "
-                                           "reads it as ordinary text"
-                                         : "; the chat template writes one for each image part of "
-                                           "a message, a text without one must have them itself");
+  check<DataError>(found == texts.size(), "the text has ", found, " placeholder",
+                   found == 1 ? "" : "s", " of images (`", placeholder, "`) for ", texts.size(),
+                   texts.size() == 1 ? " image" : " images",
+                   found > texts.size() ? "; does a text spell one? data.control_tokens: text "
+                                          "reads it as ordinary text"
+                                        : "; the chat template writes one for each image part of "
+                                          "a message, a text without one must have them itself");
   std::string out;
   std::vector<std::pair<size_t, size_t>> ends;  // of each placeholder: there, and in `out`
   size_t done = 0;
-  for (const PlacedImage& image : images) {
+  for (const std::string& text : texts) {
     const size_t at = next_placeholder(rendered.text, placeholder, done);
-    out.append(rendered.text, done, at - done).append(image.text);
+    out.append(rendered.text, done, at - done).append(text);
     done = at + placeholder.size();
     ends.emplace_back(done, out.size());
   }

@@ -34,8 +34,11 @@ std::vector<PlacedImage> placed_images(const Json& messages);
 // they do not read parts, the texts and placeholders joined. Other content stays as it is.
 Json image_content(const Json& content, bool reads_parts);
 
-// Replaces the k-th placeholder by the k-th image's text; a placeholder that is quoted
-// (Tokenizer::quoted) is none. Throws DataError where there are more or fewer than images.
+// Replaces the k-th placeholder by the k-th image's text; one that is quoted (Tokenizer::quoted) is
+// none. Throws DataError where there are more or fewer than texts.
+void expand_images(const std::string& placeholder, const std::vector<std::string>& texts,
+                   jinja::Rendered& rendered);
+// The same for the images of messages, if there are any.
 void expand_images(const std::vector<PlacedImage>& images, jinja::Rendered& rendered);
 // How often the text has it, unquoted.
 size_t count_placeholders(std::string_view text, std::string_view placeholder);
