@@ -45,7 +45,7 @@ struct BatchCounts {
   int64_t dropped = 0;                      // completions
   int64_t passed_over = 0;                  // prompts
   double coverage = 0;                      // share of the prompts that were sampled by then
-  double latency_p50 = 0, latency_p95 = 0;  // of its completions, in seconds; 0: not known
+  double latency_p50 = 0, latency_p95 = 0;  // of its completions, in seconds; 0: resumed after it
   generate::Speculation::Statistics speculation;
 };
 

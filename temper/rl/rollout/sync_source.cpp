@@ -318,10 +318,8 @@ void SyncSource::describe(MetricsRow& row) const {
     row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", last_.dropped);
   row.set("prompt_coverage", last_.coverage);
-  if (last_.latency_p50 > 0) {
-    row.set("rollout_latency_p50", last_.latency_p50);
-    row.set("rollout_latency_p95", last_.latency_p95);
-  }
+  row.set("rollout_latency_p50", last_.latency_p50);
+  row.set("rollout_latency_p95", last_.latency_p95);
   if (prompts_.difficulty().any()) row.set("prompts_passed_over", last_.passed_over);
   failures_.describe(row);
 }
