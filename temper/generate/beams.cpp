@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "temper/base/error.h"
@@ -69,7 +70,8 @@ class Searches {
         prefill_tokens_(engine.prefill_tokens),
         bytes_(cache_bytes(engine)),
         cache_(model, bytes_),
-        ends_(ends_of(options, model)) {
+        ends_(ends_of(options, model)),
+        never_(never_sampled(model, tokenizer_.get())) {
     if (options.grammar)
       grammar_ = grammar::Compiler(tokenizer_, model.vocab_size).compile(*options.grammar);
   }
@@ -184,7 +186,9 @@ class Searches {
   }
 
   // Log-probabilities after the rules of the request.
-  std::vector<float> ruled(const Search& search, size_t b, const std::vector<float>& logp) const {
+  std::vector<float> ruled(const Search& search, size_t b, std::vector<float> logp) const {
+    for (const int32_t id : never_)
+      logp[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     const std::vector<int32_t>& tokens = search.beams.running()[b].tokens;
     const grammar::Matcher* matcher = search.places[b].matcher.get();
     SampleContext context{.prompt = search.request.prompt, .completion = tokens};
@@ -272,7 +276,7 @@ class Searches {
   std::shared_ptr<const Tokenizer> tokenizer_;
   const int64_t prefill_tokens_, bytes_;
   PageCache cache_;
-  const std::vector<int32_t> ends_;
+  const std::vector<int32_t> ends_, never_;
   std::shared_ptr<const grammar::Grammar> grammar_;
 };
 

@@ -66,7 +66,8 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
       cache_bytes_(generate::cache_bytes(options)),
       cache_(model, cache_bytes_),
       scheduler_(cache_, options.max_batch, options.prefill_tokens),
-      speculation_(drafted(options.speculative, cache_), reading_rows(model)) {}
+      speculation_(drafted(options.speculative, cache_), reading_rows(model)),
+      never_(never_sampled(model, tokenizer_.get())) {}
 
 std::shared_ptr<const grammar::Grammar> Engine::compile(const grammar::Spec& spec) {
   std::call_once(grammars_once_, [this] {
@@ -172,7 +173,7 @@ std::vector<std::vector<Choice>> Engine::choose(const std::vector<Sequence*>& sa
                     .record_kept = options.record_kept,
                     .matcher = s->matcher.get()});
   }
-  return sample(model_, hidden, rows);
+  return sample(model_, hidden, rows, never_);
 }
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.

@@ -115,6 +115,7 @@ class Engine : public CompletionSource {
   PageCache cache_;
   Scheduler scheduler_;
   Speculation speculation_;
+  const std::vector<int32_t> never_;  // never_sampled()
   Inbox inbox_;
   std::once_flag grammars_once_;
   std::unique_ptr<grammar::Compiler> grammars_;  // made for the first grammar

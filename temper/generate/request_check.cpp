@@ -1,6 +1,7 @@
 #include "temper/generate/request_check.h"
 
 #include <algorithm>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
@@ -73,6 +74,15 @@ void check_fits(int64_t pages, const Request& request, const CacheLimit& limit,
                      " tokens and ", request.options.max_new_tokens, " new ones need ",
                      pages * limit.cache.page_bytes(), " bytes of key-value cache; the limit is ",
                      limit.bytes, " (rollout.cache_bytes, --cache-bytes)");
+}
+
+std::vector<int32_t> never_sampled(const models::CausalLM& model, const Tokenizer* tokenizer) {
+  std::set<int32_t> ids(model.image_marks.ids.begin(), model.image_marks.ids.end());
+  if (tokenizer)
+    for (const std::string& text : model.image_marks.texts)
+      if (const auto id = tokenizer->id_of(text)) ids.insert(*id);
+  std::erase_if(ids, [&](int32_t id) { return id >= model.vocab_size; });
+  return {ids.begin(), ids.end()};
 }
 
 std::vector<int32_t> ends_of(const GenerationOptions& options, const models::CausalLM& model) {

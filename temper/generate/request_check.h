@@ -32,6 +32,10 @@ void check_request(const Request& request, const models::CausalLM& model,
 void check_fits(int64_t pages, const Request& request, const CacheLimit& limit,
                 const std::string& where = "");
 
+// What no sampler of the model chooses, ascending: the tokens of its image marks. Without a
+// tokenizer those whose ids its config.json names.
+std::vector<int32_t> never_sampled(const models::CausalLM& model, const Tokenizer* tokenizer);
+
 // The tokens that end a completion.
 std::vector<int32_t> ends_of(const GenerationOptions& options, const models::CausalLM& model);
 

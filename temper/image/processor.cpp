@@ -1,5 +1,7 @@
 #include "temper/image/processor.h"
 
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/image/settings.h"
 
@@ -29,6 +31,13 @@ std::unique_ptr<const ImageProcessor> ImageProcessor::open(const std::string& di
   auto processor = image_processors().find(settings.type(), settings.file())(settings, bounds);
   settings.refuse_unread();
   return processor;
+}
+
+std::optional<int32_t> image_token_of(const Json& config) {
+  for (const char* name : {"image_token_id", "image_token_index"})
+    if (const auto id = config.find(name); id != config.end() && id->is_number_unsigned())
+      if (id->get<uint64_t>() <= INT32_MAX) return id->get<int32_t>();
+  return {};
 }
 
 Registry<MakeImageProcessor>& image_processors() {

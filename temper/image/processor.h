@@ -105,6 +105,9 @@ class ImageProcessor {
   ImageReading reading_;
 };
 
+// The id of the token that stands for features, as a config.json names it; none where it does not.
+std::optional<int32_t> image_token_of(const Json& config);
+
 // The settings that a processor is made of.
 class ImageSettings;
 using MakeImageProcessor =

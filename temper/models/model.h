@@ -39,6 +39,13 @@ class Model : public nn::Module {
   std::unique_ptr<Backbone> body_;
 };
 
+// Tokens that stand for images, or around them, and are never sampled: their ids, as far as
+// config.json names them, and their texts, whose ids the tokenizer knows.
+struct ImageMarks {
+  std::vector<int32_t> ids = {};
+  std::vector<std::string> texts = {};
+};
+
 // A causal language model. Parameters are named as transformers names them: `model.` is the body,
 // `lm_head.weight` the head where it is not tied.
 class CausalLM : public Model {
@@ -74,6 +81,7 @@ class CausalLM : public Model {
   }
 
   std::vector<int32_t> eos_token_ids;
+  ImageMarks image_marks;  // of a model with a tower
 
  private:
   VocabularyHead head_;

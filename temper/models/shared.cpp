@@ -26,6 +26,8 @@ std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
       [&](const std::string& name, nn::Parameter& p) { share_value(*from.at(name), p); });
   set_cache_dtype(*base, model.attention_spec().cache_dtype);
   base->eos_token_ids = model.eos_token_ids;
+  base->image_marks = model.image_marks;
+  base->vision = model.vision;
   return base;
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -83,6 +84,29 @@ void check_rows(const ops::Logits& x, const std::vector<SamplingOptions>& option
 }
 
 }  // namespace
+
+TEST_CASE("excluded tokens have no mass, and the log-sum-exp stays that of all") {
+  for (const int64_t vocabulary : {3, 513, 1300}) {
+    CAPTURE(vocabulary);
+    ops::Logits x = logits_of(random_logits(4, vocabulary, 3, 8));
+    const at::Tensor log_sum = x.log_sum_exp.clone();
+    const std::vector<int32_t> tokens{0, static_cast<int32_t>(vocabulary) - 1};
+    at::Tensor lowered = x.logits.clone();
+    for (const int32_t token : tokens) lowered.select(1, token).fill_(-1e30);
+    ops::exclude(tokens, x);
+    const ops::Logits expected = logits_of(lowered);
+    CHECK(at::equal(x.logits, expected.logits));
+    CHECK(at::equal(x.block_max, expected.block_max));
+    CHECK(at::allclose(x.block_sum, expected.block_sum));
+    CHECK(at::equal(x.log_sum_exp, log_sum));
+    for (int64_t row = 0; row < 4; ++row)
+      for (uint64_t place = 0; place < 50; ++place) {
+        const int32_t token =
+            choose({}, {1, static_cast<uint64_t>(row), place}, row_of(x, row), {});
+        CHECK(std::find(tokens.begin(), tokens.end(), token) == tokens.end());
+      }
+  }
+}
 
 TEST_CASE("a choice on the device is the host's, whatever the rows' rules are") {
   const std::vector<SamplingOptions> all = all_options();

@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "temper/generate/beams.h"
 #include "temper/generate/engine.h"
 #include "temper/generate/score.h"
 #include "tests/vision_golden.h"
@@ -139,4 +140,56 @@ TEST_CASE("sequences behind images share pages, and draft no other bits") {
       CHECK(trained(*model, request, drawn, 0.7) == logprobs);
     }
   }
+}
+
+TEST_CASE("tokens that stand for images are never sampled, and count in log-probabilities") {
+  omp_set_num_threads(1);
+  const Golden golden("qwen3_vl");
+  const auto model = models::load_model(golden.directory);
+  models::Encoder encoder(models::load_tower(golden.directory));
+  const std::vector<int32_t> marks = model->image_marks.ids;
+  REQUIRE(marks.size() == 1);
+  std::vector<Request> requests;
+  for (const SamplingOptions& sampling :
+       {SamplingOptions{.temperature = 0}, SamplingOptions{.temperature = 2, .seed = 1},
+        SamplingOptions{.temperature = 2, .top_k = 30, .top_p = 0.9, .seed = 2},
+        SamplingOptions{.temperature = 2, .repetition_penalty = 1.1, .seed = 3}}) {
+    GenerationOptions options{.sampling = sampling, .max_new_tokens = 20, .ignore_eos = true};
+    options.sampling.logit_bias = {{marks[0], 1e4f}};
+    options.top_logprobs = model->vocab_size;
+    if (sampling.top_k > 0) options.sampling.logit_bias.clear();
+    requests.push_back({std::ssize(requests), golden.tokens(0), 8, options});
+    requests.back().rows = golden.rows(0, encoder);
+  }
+  const auto count = [&](const std::vector<int32_t>& tokens) {
+    return std::count(tokens.begin(), tokens.end(), marks[0]);
+  };
+  Engine engine(*model, {});
+  for (const Request& r : requests) engine.submit(r);
+  engine.run([&](const Completion& c) {
+    CHECK(count(c.tokens) == 0);
+    const Request& r = requests.at(static_cast<size_t>(c.index));
+    const double temperature = r.options.sampling.temperature;
+    CHECK(trained(*model, r, c.tokens, temperature == 0 ? 1 : temperature) == c.logprobs);
+    for (const TopLogprobs& top : c.top_logprobs) {
+      double mass = 0;
+      for (const auto& [id, logprob] : top) mass += std::exp(static_cast<double>(logprob));
+      CHECK(mass == doctest::Approx(1).epsilon(1e-4));
+    }
+  });
+  GenerationOptions options{.sampling = {.temperature = 0}, .max_new_tokens = 6};
+  options.ignore_eos = true;
+  options.sampling.logit_bias = {{marks[0], 1e4f}};
+  const auto of_beams = [&] {
+    int64_t found = 0;
+    beam_search(*model, {golden.tokens(0)}, 3, options, {.beams = 3},
+                [&](const Completion& c) { found += count(c.tokens); });
+    return found;
+  };
+  CHECK(of_beams() == 0);
+  model->image_marks = {};
+  CHECK(of_beams() > 0);
+  Engine free(*model, {});
+  const Answers biased = answer(free, {requests[0]});
+  CHECK(count(biased.at({0, 0}).first) > 0);
 }

@@ -21,13 +21,6 @@ bool has_processor(const std::string& directory, const Json& config) {
   return false;
 }
 
-std::optional<int32_t> token_of_config(const Json& config) {
-  for (const char* name : {"image_token_id", "image_token_index"})
-    if (const auto id = config.find(name); id != config.end() && id->is_number_unsigned())
-      if (id->get<uint64_t>() <= INT32_MAX) return id->get<int32_t>();
-  return {};
-}
-
 }  // namespace
 
 std::shared_ptr<const ImageFormat> find_image_format(const std::string& directory,
@@ -46,7 +39,7 @@ std::shared_ptr<const ImageFormat> find_image_format(const std::string& director
                        "` is no token of the tokenizer, which reads ", ids.size(), " in it");
     format->token = ids[0];
   }
-  const std::optional<int32_t> named = token_of_config(config);
+  const std::optional<int32_t> named = image_token_of(config);
   check<ConfigError>(tokenizer || named, directory,
                      ": neither a tokenizer nor config.json's image_token_id says which token "
                      "stands for images");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <map>
 
 #include "temper/generate/likeliest.h"
@@ -23,9 +24,31 @@ size_t tokens_before(const SampledRows& sequence, int64_t i) {
   return sequence.completion.size() - static_cast<size_t>(sequence.drafted - i);
 }
 
-// The choice of the sequence's i-th row.
+// Tokens that are never chosen: their logits as the model gives them.
+class Excluded {
+ public:
+  Excluded(std::span<const int32_t> tokens, ops::Logits& logits)
+      : tokens_(tokens), logits_(logits.logits.data_ptr<float>()), columns_(logits.logits.size(1)) {
+    for (int64_t row = 0; row < logits.logits.size(0); ++row)
+      for (const int32_t token : tokens) before_.push_back(logits_[row * columns_ + token]);
+    ops::exclude(tokens, logits);
+  }
+  // From any thread, for rows that differ.
+  void put_back(int64_t row) const {
+    for (size_t i = 0; i < tokens_.size(); ++i)
+      logits_[row * columns_ + tokens_[i]] = before_[static_cast<size_t>(row) * tokens_.size() + i];
+  }
+
+ private:
+  const std::span<const int32_t> tokens_;
+  float* const logits_;
+  const int64_t columns_;
+  std::vector<float> before_;  // by row and token
+};
+
+// The choice of the sequence's i-th row. put_back: gives the row its excluded tokens' logits.
 Choice choose_of(const SampledRows& sequence, int64_t i, const LogitsRow& logits, float log_sum,
-                 int64_t rank_columns) {
+                 int64_t rank_columns, const std::function<void()>& put_back) {
   const size_t count = tokens_before(sequence, i);
   SampleContext context{.prompt = sequence.prompt, .completion = sequence.completion.first(count)};
   if (static_cast<int64_t>(count) < sequence.min_tokens) context.banned = sequence.ends;
@@ -42,8 +65,10 @@ Choice choose_of(const SampledRows& sequence, int64_t i, const LogitsRow& logits
     choice.logp = logits.logits[token] - ops::kept_log_sum_exp(logits.logits, rank_columns, kept);
     choice.kept = std::move(kept);
   }
-  if (sequence.top_logprobs > 0)
+  if (sequence.top_logprobs > 0) {
+    put_back();
     choice.top = likeliest(logits.logits, logits.count, log_sum, sequence.top_logprobs);
+  }
   return choice;
 }
 
@@ -62,9 +87,10 @@ bool is_slow(const SampledRows* sequence) {
 
 // Sequences of one temperature and adapter: chosen[i] are the i-th one's.
 void sample_at(models::CausalLM& model, double temperature, int adapter, const at::Tensor& hidden,
-               std::span<const SampledRows* const> sequences,
+               std::span<const SampledRows* const> sequences, std::span<const int32_t> never,
                std::span<std::vector<Choice>> chosen) {
-  const ops::Logits next = model.logits(hidden, temperature, adapter);
+  ops::Logits next = model.logits(hidden, temperature, adapter);
+  const Excluded excluded(never, next);
   const float *logits = next.logits.const_data_ptr<float>(),
               *log_sum = next.log_sum_exp.const_data_ptr<float>(),
               *block_max = next.block_max.const_data_ptr<float>(),
@@ -84,7 +110,7 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
         chosen[i].push_back(choose_of(
             *sequences[i], row,
             {logits + r * vocabulary, vocabulary, block_max + r * blocks, block_sum + r * blocks},
-            log_sum[r], next.rank_columns));
+            log_sum[r], next.rank_columns, [&] { excluded.put_back(r); }));
       } while (goes_on(*sequences[i], chosen[i].size(), chosen[i].back()));
     } catch (...) {
 #pragma omp critical
@@ -104,7 +130,8 @@ bool chosen_on_device(const SampledRows& s) {
 
 // As sample_at, of sequences of which all are chosen_on_device().
 at::Tensor choose_at(models::CausalLM& model, double temperature, int adapter,
-                     const at::Tensor& hidden, std::span<const SampledRows* const> sequences) {
+                     const at::Tensor& hidden, std::span<const SampledRows* const> sequences,
+                     std::span<const int32_t> never) {
   std::vector<ops::ChoiceRule> rules;
   for (const SampledRows* s : sequences)
     for (int64_t i = 0; i < s->rows(); ++i) {
@@ -121,7 +148,9 @@ at::Tensor choose_at(models::CausalLM& model, double temperature, int adapter,
       }
       rules.push_back(rule);
     }
-  return ops::choose(model.logits_on_device(hidden, temperature, adapter), rules);
+  ops::Logits next = model.logits_on_device(hidden, temperature, adapter);
+  ops::exclude(never, next);
+  return ops::choose(next, rules);
 }
 
 // The choices among [rows, 3] of ops::choose, in the host's memory.
@@ -152,7 +181,8 @@ TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t
 }
 
 std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tensor& hidden,
-                                        std::span<const SampledRows> sequences) {
+                                        std::span<const SampledRows> sequences,
+                                        std::span<const int32_t> never) {
   Heads on_host, on_device;
   int64_t first = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -173,11 +203,12 @@ std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tenso
   std::vector<std::vector<Choice>> all(sequences.size());
   std::vector<at::Tensor> away;
   for (const auto& [key, head] : on_device)
-    away.push_back(choose_at(model, key.second, key.first, rows_of(head), sequences_of(head)));
+    away.push_back(
+        choose_at(model, key.second, key.first, rows_of(head), sequences_of(head), never));
   for (const auto& [key, head] : on_host) {
     const std::vector<const SampledRows*> some = sequences_of(head);
     std::vector<std::vector<Choice>> chosen(some.size());
-    sample_at(model, key.second, key.first, rows_of(head), some, chosen);
+    sample_at(model, key.second, key.first, rows_of(head), some, never, chosen);
     for (size_t i = 0; i < some.size(); ++i) all[head.sequences[i]] = std::move(chosen[i]);
   }
   if (away.empty()) return all;

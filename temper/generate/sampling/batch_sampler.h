@@ -44,10 +44,12 @@ struct Choice {
 // The k likeliest tokens of a row of logits, of equals the lower id first.
 TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k);
 
-// hidden [rows of all, hidden_size], after the final norm. Of each sequence the choices up to the
-// first that is not the drafted token, or that ends its grammar; they do not depend on the other
-// sequences, nor on what was drafted. A sequence has no choice where its logits are not finite.
+// hidden [rows of all, hidden_size], after the final norm. No choice is one of `never`; logp and
+// top are of all tokens. Of each sequence the choices up to the first that is not the drafted
+// token, or that ends its grammar; they do not depend on the other sequences, nor on what was
+// drafted. A sequence has no choice where its logits are not finite.
 std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tensor& hidden,
-                                        std::span<const SampledRows> sequences);
+                                        std::span<const SampledRows> sequences,
+                                        std::span<const int32_t> never = {});
 
 }  // namespace temper::generate

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/image/processor.h"
 #include "temper/io/finite_values.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
@@ -294,6 +295,19 @@ void give_vision(Model& model, const std::string& directory, const Storage& stor
     model.vision = std::make_shared<Encoder>([=] { return load_tower(directory, storage); });
 }
 
+ImageMarks image_marks_of(const std::string& directory) {
+  ImageMarks marks;
+  if (const auto id = image_token_of(read_json_file(directory + "/config.json", size_t{1} << 26)))
+    marks.ids.push_back(*id);
+  try {
+    const ImageTokens tokens = ImageProcessor::open(directory)->tokens();
+    marks.texts = {tokens.image, tokens.placeholder, tokens.begin, tokens.end};
+    std::erase(marks.texts, "");
+  } catch (const Error&) {  // what reads images says what is wrong with its settings
+  }
+  return marks;
+}
+
 }  // namespace
 
 std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage,
@@ -307,6 +321,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
   give_vision(*model, directory, storage);
+  if (model->vision) model->image_marks = image_marks_of(directory);
   return model;
 }
 

@@ -51,6 +51,8 @@ void Reloader::load_whole(const std::string& directory) {
   remove_adapter(model_);
   for (const auto& [name, parameter] : from) share_value(*parameter, *own.at(name));
   model_.eos_token_ids = fresh->eos_token_ids;
+  model_.image_marks = std::move(fresh->image_marks);
+  model_.vision = std::move(fresh->vision);
   model_.files = std::move(fresh->files);
   replaced_ = true;
 }

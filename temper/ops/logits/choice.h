@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "temper/ops/logits/token_logp.h"
@@ -26,6 +27,10 @@ struct ChoiceRule {
 
   bool filters() const { return !greedy && (top_k > 0 || top_p < 1 || min_p > 0); }
 };
+
+// Takes tokens out of what is chosen from, in every row: their logits become so low that they have
+// no mass, which block_max and block_sum then say; log_sum_exp stays that of all.
+void exclude(std::span<const int32_t> tokens, Logits& logits);
 
 // logits [M, V], one rule a row -> [M, 3] float64 on the same device: the token's id, its
 // log-probability (logit less log-sum-exp, in float32) and the log-sum-exp. Where that is not

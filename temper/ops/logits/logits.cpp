@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "temper/base/error.h"
+#include "temper/ops/logits/choice.h"
 #include "temper/ops/logits/head_blocks.h"
 #include "temper/ops/native/kernels/rows.h"
 
@@ -50,6 +52,23 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weig
   result.block_max = parts.select(2, 0).contiguous();
   result.block_sum = parts.select(2, 1).contiguous();
   return result;
+}
+
+void exclude(std::span<const int32_t> tokens, Logits& x) {
+  if (tokens.empty()) return;
+  const Backend& backend = backend_of(x.logits);
+  const std::vector<int64_t> columns(tokens.begin(), tokens.end());
+  x.logits.index_fill_(1, at::tensor(columns, at::kLong).to(x.logits.device()), kRuledOut);
+  std::set<int64_t> blocks;
+  for (const int32_t token : tokens) blocks.insert(token / kLogitsBlock);
+  for (const int64_t block : blocks) {
+    const int64_t first = block * kLogitsBlock,
+                  width = std::min(kLogitsBlock, x.logits.size(1) - first);
+    at::Tensor parts = at::empty({x.logits.size(0), 1, 3}, x.logits.options());
+    backend.softmax_parts(x.logits.narrow(1, first, width).contiguous(), parts);
+    x.block_max.select(1, block).copy_(parts.select(2, 0).select(1, 0));
+    x.block_sum.select(1, block).copy_(parts.select(2, 1).select(1, 0));
+  }
 }
 
 // Blocks without a kept token would add nothing.
