@@ -32,7 +32,7 @@ class Generate : public Command {
         "out.jsonl");
     model_.add_to(f, true);
     add_template_date(f, model_.template_date);
-    input_.add_to(f, "tokens, prompt (text or messages) or messages; adapter");
+    input_.add_to(f, "tokens, prompt (text or messages) or messages; images; adapter");
     input_.add_prompts_as(f);
     f.add("--prompt", prompts_, "a text to complete, in place of --input; may be repeated");
     f.add("--output", output_,
@@ -94,6 +94,7 @@ class Generate : public Command {
                                  {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
                                  {"tokens", c.tokens},
                                  {"logprobs", c.logprobs}};
+                   write_images(rows_[static_cast<size_t>(c.index)].images, output_, row);
                    if (tokenizer_) row["text"] = c.text;
                    row["finish_reason"] = c.stopped ? "stop" : "length";
                    if (c.score) row["score"] = *c.score;

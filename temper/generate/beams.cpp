@@ -136,14 +136,17 @@ class Searches {
   void prefill(std::vector<std::unique_ptr<Search>>& all) {
     for (auto& search : all) {
       const std::span<const int32_t> tokens = search->request.prompt;
-      int64_t filled = search->prompt_pages.reuse(tokens);
+      const std::vector<ExternalRows>& external = search->request.rows;
+      int64_t filled = search->prompt_pages.reuse(tokens, external);
       while (filled < search->prompt_length()) {
-        const int64_t chunk = std::min(prefill_tokens_, search->prompt_length() - filled);
+        const int64_t end = std::min(filled + prefill_tokens_, search->prompt_length()),
+                      chunk = whole_cut(external, end, filled) - filled;
         auto forest = std::make_shared<Forest>();
         BatchRows rows;
         search->prompt_pages.reserve(filled + chunk);
         forest->add_root(tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(chunk)),
-                         filled);
+                         filled, rows_within(external, filled, chunk),
+                         rotation_shift(external, filled));
         rows.add(search->prompt_pages, chunk);
         const auto cached = rows.pass(*forest);
         const at::Tensor out = model_.forward(
@@ -151,7 +154,7 @@ class Searches {
         search->hidden = ops::select_rows(out, {chunk - 1});
         filled += chunk;
       }
-      search->prompt_pages.publish(tokens);
+      search->prompt_pages.publish(tokens, external);
       BeamState& place = search->places.front();
       place.pages = std::make_unique<PageTable>(cache_);
       place.pages->fork(search->prompt_pages, search->prompt_length());
@@ -235,7 +238,8 @@ class Searches {
         const int64_t position =
             search->prompt_length() + static_cast<int64_t>(beam.tokens.size()) - 1;
         search->places[b].pages->reserve(position + 1);
-        forest->add_root({&beam.tokens.back(), 1}, position);
+        forest->add_root({&beam.tokens.back(), 1}, position, {},
+                         rotation_shift(search->request.rows, search->prompt_length()));
         rows.add(*search->places[b].pages, 1);
         adapter = search->request.adapter;
       }
@@ -287,7 +291,8 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                  const std::function<void(Completion)>& done,
                  std::shared_ptr<const Tokenizer> tokenizer,
                  const std::function<void(const Completion&)>& on_token,
-                 const EngineOptions& engine_options, const std::vector<int>& adapters) {
+                 const EngineOptions& engine_options, const std::vector<int>& adapters,
+                 const std::vector<std::vector<ExternalRows>>& rows) {
   const at::NoGradGuard no_grad;
   check<ConfigError>(beams.beams <= kMostBeams, "beam search: found ", beams.beams,
                      " beams, expected at most ", kMostBeams);
@@ -305,8 +310,10 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                      temperature);
   Searches searches(model, options, beams, engine_options, std::move(tokenizer));
   const auto request = [&](size_t i) {
-    return Request{static_cast<int64_t>(i), prompts[i], num_samples, options,
-                   adapters.empty() ? 0 : adapters.at(i)};
+    Request asked{static_cast<int64_t>(i), prompts[i], num_samples, options,
+                  adapters.empty() ? 0 : adapters.at(i)};
+    if (!rows.empty()) asked.rows = rows.at(i);
+    return asked;
   };
   for (size_t i = 0; i < prompts.size(); ++i) searches.check_fit(request(i));
   for (size_t i = 0; i < prompts.size();) {

@@ -20,6 +20,7 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                  const std::function<void(Completion)>& done,
                  std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                  const std::function<void(const Completion&)>& on_token = {},
-                 const EngineOptions& engine_options = {}, const std::vector<int>& adapters = {});
+                 const EngineOptions& engine_options = {}, const std::vector<int>& adapters = {},
+                 const std::vector<std::vector<ExternalRows>>& rows = {});
 
 }  // namespace temper::generate

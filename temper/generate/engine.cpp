@@ -312,11 +312,15 @@ Engine::Statistics generate(models::CausalLM& model,
                             std::shared_ptr<const Tokenizer> tokenizer,
                             const std::function<void(const Completion&)>& on_token,
                             const EngineOptions& engine_options, const std::vector<int>& adapters,
-                            const std::function<void()>& before_step) {
+                            const std::function<void()>& before_step,
+                            const std::vector<std::vector<ExternalRows>>& rows) {
   Engine engine(model, engine_options, std::move(tokenizer));
-  for (size_t i = 0; i < prompts.size(); ++i)
-    engine.submit({static_cast<int64_t>(i), prompts[i], num_samples, options,
-                   adapters.empty() ? 0 : adapters.at(i)});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Request request{static_cast<int64_t>(i), prompts[i], num_samples, options,
+                    adapters.empty() ? 0 : adapters.at(i)};
+    if (!rows.empty()) request.rows = rows.at(i);
+    engine.submit(std::move(request));
+  }
   std::map<std::pair<int64_t, int64_t>, Completion> early;  // done, but an earlier one is not
   std::pair<int64_t, int64_t> next{0, 0};
   engine.run(

@@ -125,8 +125,8 @@ class Engine : public CompletionSource {
 };
 
 // Completions of many prompts, `done` in order of (index, sample). What `done`, `on_token` and
-// `before_step` throw ends the sampling. `adapters` has nn::Context::adapter of each prompt; empty:
-// 0 of all.
+// `before_step` throw ends the sampling. `adapters` has nn::Context::adapter of each prompt, `rows`
+// its Request::rows; empty: 0, and none, of all.
 Engine::Statistics generate(models::CausalLM& model,
                             const std::vector<std::vector<int32_t>>& prompts, int64_t num_samples,
                             const GenerationOptions& options,
@@ -135,6 +135,7 @@ Engine::Statistics generate(models::CausalLM& model,
                             const std::function<void(const Completion&)>& on_token = {},
                             const EngineOptions& engine_options = {},
                             const std::vector<int>& adapters = {},
-                            const std::function<void()>& before_step = {});
+                            const std::function<void()>& before_step = {},
+                            const std::vector<std::vector<ExternalRows>>& rows = {});
 
 }  // namespace temper::generate

@@ -13,6 +13,13 @@
 
 namespace temper::generate {
 
+std::vector<size_t> ScoreRequest::scored() const {
+  if (only) return *only;
+  std::vector<size_t> all;
+  for (size_t i = first_scored; i < tokens.size(); ++i) all.push_back(i);
+  return all;
+}
+
 namespace {
 
 // Scores the rows that have this adapter.
@@ -22,10 +29,12 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
   std::vector<int64_t> at_row, target, last;
   for (const ScoreRequest& row : rows) {
     if (row.adapter != adapter) continue;
-    check(row.first_scored >= 1, "score: a row's first token has nothing before it");
+    const std::vector<size_t> scored = row.scored();
+    check(scored.empty() || scored.front() >= 1,
+          "score: a row's first token has nothing before it");
     const int64_t start = forest->num_tokens();
     forest->add_root(row.tokens, 0, row.rows);
-    for (size_t i = row.first_scored; i < row.tokens.size(); ++i) {
+    for (const size_t i : scored) {
       at_row.push_back(start + static_cast<int64_t>(i) - 1);
       target.push_back(row.tokens[i]);
     }
@@ -51,9 +60,7 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
   size_t mine = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].adapter != adapter) continue;
-    const size_t count = rows[r].tokens.size() > rows[r].first_scored
-                             ? rows[r].tokens.size() - rows[r].first_scored
-                             : 0;
+    const size_t count = rows[r].scored().size();
     if (count > 0) results[r].logprobs.assign(values, values + count);
     values += count;
     if (top > 0) {

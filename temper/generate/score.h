@@ -14,9 +14,13 @@ struct ScoreRequest {
   size_t first_scored = 1;              // the completion begins here; at least 1
   int adapter = 0;                      // nn::Context::adapter
   std::vector<ExternalRows> rows = {};  // in place of tokens' embeddings
+  // Which tokens are scored, where they are not all from first_scored on: ascending, at least 1.
+  std::optional<std::vector<size_t>> only = {};
+  // The places of the scored tokens.
+  std::vector<size_t> scored() const;
 };
 struct ScoreResult {
-  std::vector<float> logprobs;                      // of tokens[first_scored ..]
+  std::vector<float> logprobs;                      // of the scored tokens
   std::vector<std::pair<int32_t, float>> next_top;  // the likeliest tokens after the last one
 };
 

@@ -11,10 +11,11 @@
 namespace temper {
 namespace {
 
+constexpr std::string_view kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 // Space between the digits is skipped, as MIME has it; "=" ends them.
 std::string decode_base64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::array<int, 256> values;
   values.fill(-1);
   for (size_t i = 0; i < kDigits.size(); ++i)
@@ -78,6 +79,22 @@ std::string read_file_of_image(const std::string& path, const ImageLimits& limit
 }  // namespace
 
 bool is_data_uri(std::string_view text) { return text.starts_with("data:"); }
+
+std::string data_uri(std::string_view bytes) {
+  std::string out = temper::str("data:image/",
+                                bytes.starts_with("\x89")   ? "png"
+                                : bytes.starts_with("\xff") ? "jpeg"
+                                                            : "webp",
+                                ";base64,");
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      out += i + k > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
+  }
+  return out;
+}
 
 std::string read_image_bytes(const ImageSource& source, const std::string& directory,
                              const ImageLimits& limits) {

@@ -18,6 +18,9 @@ struct ImageSource {
 
 bool is_data_uri(std::string_view text);
 
+// The other way: a file's bytes as a data: URI.
+std::string data_uri(std::string_view bytes);
+
 // The file's bytes. A path is relative to `directory` unless it begins with "/". A data: URI must
 // be base64 ("data:image/png;base64,.."). Throws DataError: an http or another URI, no such file,
 // no regular file, more bytes than limits.max_bytes (before they are read or decoded).

@@ -132,6 +132,9 @@ std::vector<Template> by_template(const ModelFlags& flags, bool has_text,
 EpisodeCounts sample_episodes(
     const EpisodeInputs& in,
     const std::function<void(size_t row, std::vector<rl::SampledEpisode>)>& done) {
+  for (const data::PromptRow& row : in.rows)
+    check<DataError>(row.images.empty(), row.where,
+                     ": the row has images, which episodes with an environment do not take");
   data::PromptFormat format;
   format.tokenizer = in.tokenizer;
   format.max_length = INT64_MAX;

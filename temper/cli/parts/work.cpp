@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/cli/parts/progress.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/read/row_set.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/generate/beams.h"
@@ -17,6 +18,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/untied_head.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/text/unicode.h"
 
 namespace temper::cli {
@@ -132,6 +134,8 @@ InputRows::InputRows(const InputFlags& flags)
 
 void InputRows::open_next() {
   rows_ = std::make_unique<data::RowReader>(files_.back());
+  const bool piped = files_.back() == "/dev/stdin";
+  directory_ = piped ? "" : std::filesystem::path(files_.back()).parent_path().string();
   files_.pop_back();
 }
 
@@ -178,17 +182,32 @@ PromptReader::PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokeni
   format_.tokenizer = std::move(tokenizer);
   format_.max_length = INT64_MAX;
   format_.vocabulary = vocabulary;
+  format_.images = image_format(flags.model, format_.tokenizer.get());
 }
 
-data::PromptRow PromptReader::read(Json row, const std::string& where) {
-  if (row.contains("tokens")) {
-    data::PromptRow out{nullptr, token_field(row, "tokens", format_.vocabulary, where), where};
-    check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
-    out.fields = std::make_shared<const Json>(std::move(row));
-    return out;
-  }
+data::PromptRow PromptReader::read(Json row, const std::string& where,
+                                   const std::string& directory) {
+  format_.directory = directory;
+  data::PromptRow out = read_prompt(std::move(row), where);
+  decoded_.check(out.images, where);
+  return out;
+}
+
+data::PromptRow PromptReader::read_tokens(Json row, const char* field,
+                                          const std::string& where) const {
+  data::PromptRow out{nullptr, token_field(row, field, format_.vocabulary, where), where};
+  check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
+  const data::RowImages images = data::place_images(format_, row, {}, where);
+  out.images = data::spans_of(format_, images, out.tokens, where);
+  out.fields = std::make_shared<const Json>(std::move(row));
+  return out;
+}
+
+data::PromptRow PromptReader::read_prompt(Json row, const std::string& where) {
   const auto has = [&row](const char* field) { return row.contains(field); };
+  if (has("tokens")) return read_tokens(std::move(row), "tokens", where);
   const bool known = std::ranges::any_of(kPromptFields, has);
+  if (!known && has("prompt_tokens")) return read_tokens(std::move(row), "prompt_tokens", where);
   check<DataError>(known, where, ": the row has ", data::field_names(row),
                    "; expected `tokens`, `prompt` or `messages`; --columns renames fields, as in "
                    "prompt=question");
@@ -207,7 +226,8 @@ data::PromptRow PromptReader::read(Json row, const std::string& where) {
 std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader) {
   std::vector<data::PromptRow> prompts;
   Json row;
-  while (rows.next(row)) prompts.push_back(reader.read(std::move(row), rows.where()));
+  while (rows.next(row))
+    prompts.push_back(reader.read(std::move(row), rows.where(), rows.directory()));
   return prompts;
 }
 
@@ -236,7 +256,11 @@ generate::Engine::Statistics sample(models::CausalLM& model,
                                     const std::vector<int>& adapters,
                                     const std::function<void(generate::Completion)>& done) {
   std::vector<std::vector<int32_t>> tokens;
-  for (const data::PromptRow& prompt : prompts) tokens.push_back(prompt.tokens);
+  std::vector<std::vector<ExternalRows>> rows;
+  for (const data::PromptRow& prompt : prompts) {
+    tokens.push_back(prompt.tokens);
+    rows.push_back(models::external_rows(prompt.images));
+  }
   catch_interrupts();
   Progress progress("sampled", static_cast<int64_t>(prompts.size()) * batch.num_samples);
   const auto finished = [&](generate::Completion c) {
@@ -252,9 +276,10 @@ generate::Engine::Statistics sample(models::CausalLM& model,
   };
   if (batch.beams.beams == 1)
     return generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
-                              std::move(tokenizer), on_token, batch.engine.options, adapters, look);
+                              std::move(tokenizer), on_token, batch.engine.options, adapters, look,
+                              rows);
   generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
-                        std::move(tokenizer), on_token, batch.engine.options, adapters);
+                        std::move(tokenizer), on_token, batch.engine.options, adapters, rows);
   return {};
 }
 

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/cli/parts/images.h"
 #include "temper/cli/parts/options.h"
 #include "temper/data/read/jsonl.h"
 #include "temper/data/rows/prompt_row.h"
+#include "temper/image/decoded.h"
 #include "temper/models/model.h"
 #include "temper/text/chat/chat_template.h"
 #include "temper/text/tokenizer/tokenizer.h"
@@ -53,6 +55,7 @@ class InputRows {
   // False: there are no more. Throws DataError where there was none.
   bool next(Json& row);
   std::string where() const { return rows_->where(); }
+  const std::string& directory() const { return directory_; }  // of the row's file
 
  private:
   void open_next();
@@ -61,7 +64,7 @@ class InputRows {
   std::unique_ptr<data::RowReader> rows_;
   std::map<std::string, std::string> renamed_;
   bool prompts_as_user_;
-  std::string input_;
+  std::string input_, directory_;
   bool any_ = false;
 };
 
@@ -83,23 +86,28 @@ class ChatTemplates {
   std::map<int, std::shared_ptr<const ChatTemplate>> loaded_;  // -1: the model's
 };
 
-// Prompts of rows {"tokens"}, {"prompt"} (text or messages), {"messages"} or {"prompt_ids"}.
+// Prompts of rows {"tokens"}, {"prompt_tokens"}, {"prompt"} (text or messages), {"messages"} or
+// {"prompt_ids"}, with their images.
 class PromptReader {
  public:
   // vocabulary: the model's. The chat template of a row's adapter is loaded when a row has
   // messages.
   PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokenizer> tokenizer,
                int64_t vocabulary);
-  // Says on stderr, once, where a conversation's answer is left out. Throws DataError that begins
-  // with `where`.
-  data::PromptRow read(Json row, const std::string& where);
+  // Says on stderr, once, where a conversation's answer is left out. `directory`: paths of images
+  // are relative to it. Throws DataError that begins with `where`.
+  data::PromptRow read(Json row, const std::string& where, const std::string& directory = "");
   // As ChatTemplates::read_date().
   void read_date() { templates_.read_date(); }
 
  private:
+  data::PromptRow read_prompt(Json row, const std::string& where);
+  data::PromptRow read_tokens(Json row, const char* field, const std::string& where) const;
+
   ModelFlags flags_;
   ChatTemplates templates_;
   data::PromptFormat format_;
+  DecodedImages decoded_;
   bool said_answer_ = false;
 };
 std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader);

@@ -236,4 +236,15 @@ void ImagePlaces::check_all(std::span<const int32_t> tokens) const {
                    "), expected ", first_.back(), " for ", images_text(images_.size()));
 }
 
+ImageSpans spans_of(const TextFormat& format, const RowImages& images,
+                    std::span<const int32_t> tokens, const std::string& where) {
+  const ImagePlaces places(format, images);
+  try {
+    places.check_all(tokens);
+    return places.spans(tokens);
+  } catch (const DataError& e) {
+    throw DataError(str(where, ": ", e.what()));
+  }
+}
+
 }  // namespace temper::data

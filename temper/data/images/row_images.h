@@ -66,4 +66,9 @@ class ImagePlaces {
   std::vector<int64_t> first_;  // of each image, and of the end: image tokens before it
 };
 
+// The spans of a row's images in tokens that have all of their image tokens. Throws DataError that
+// begins with `where`.
+ImageSpans spans_of(const TextFormat& format, const RowImages& images,
+                    std::span<const int32_t> tokens, const std::string& where);
+
 }  // namespace temper::data

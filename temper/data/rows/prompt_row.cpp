@@ -100,12 +100,7 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
     *truncated = true;
     if (places.count(out.tokens) < all) return std::nullopt;
   }
-  try {
-    places.check_all(out.tokens);
-    out.images = places.spans(out.tokens);
-  } catch (const DataError& e) {
-    throw DataError(where + ": " + e.what());
-  }
+  out.images = spans_of(format, images, out.tokens, where);
   out.fields = std::make_shared<const Json>(std::move(row));
   return out;
 }
