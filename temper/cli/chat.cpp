@@ -11,13 +11,14 @@
 #include "temper/cli/parts/stream.h"
 #include "temper/cli/parts/work.h"
 #include "temper/models/files/hf_config.h"
+#include "temper/models/vision/image_rows.h"
 
 namespace temper::cli {
 namespace {
 
 constexpr const char* kCommands =
-    "/reset begins a new conversation, /system TEXT one with that system message; Ctrl-C stops an "
-    "answer, Ctrl-D ends.";
+    "/reset begins a new conversation, /system TEXT one with that system message, /image PATH puts "
+    "an image before the next message's text; Ctrl-C stops an answer, Ctrl-D ends.";
 
 class Chat : public Command {
  public:
@@ -48,6 +49,7 @@ class Chat : public Command {
     sampling_.follow_suggested(model_.model);
     const auto model = load(model_);
     PromptReader reader(model_, tokenizer, model->vocab_size);
+    sees_ = image_format(model_.model, tokenizer.get()) != nullptr;
     generate::Engine engine(*model, engine_, tokenizer);
     begin();
     const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
@@ -55,7 +57,7 @@ class Chat : public Command {
     for (std::string line;;) {
       if (terminal) std::cout << "> " << std::flush;
       if (!std::getline(std::cin, line)) break;
-      if (!obey(line)) answer(engine, reader, line, terminal);
+      if (!obey(line, terminal)) answer(engine, reader, line, terminal);
     }
     if (terminal) std::cout << std::endl;
     return 0;
@@ -64,12 +66,18 @@ class Chat : public Command {
  private:
   void begin() {
     messages_ = Json::array();
+    images_ = Json::array();
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   }
 
   // Whether the line is a command or empty; does what it says.
-  bool obey(const std::string& line) {
+  bool obey(const std::string& line, bool terminal) {
+    constexpr std::string_view kImage = "/image ";
     if (line.empty()) return true;
+    if (line.starts_with(kImage)) {
+      add_image(line.substr(kImage.size()), terminal);
+      return true;
+    }
     if (line == "/reset" || line == "/system" || line.starts_with("/system ")) {
       if (line != "/reset") system_ = line.size() > 8 ? line.substr(8) : "";
       begin();
@@ -79,19 +87,41 @@ class Chat : public Command {
     return line.starts_with("/");
   }
 
+  // Images that cannot be read are refused before a message has them.
+  void add_image(const std::string& path, bool terminal) {
+    try {
+      check<DataError>(sees_, model_.model, ": the model does not see images");
+      Image::open({.text = path}, "")->decode();
+      images_.push_back({{"type", "image"}, {"image", path}});
+    } catch (const Error& e) {
+      if (!terminal) throw;
+      std::cerr << e.what() << std::endl;
+    }
+  }
+
+  // What the user says: the images that were added, then the line.
+  Json content_of(const std::string& line) const {
+    if (images_.empty()) return line;
+    Json content = images_;
+    content.push_back({{"type", "text"}, {"text", line}});
+    return content;
+  }
+
   void answer(generate::Engine& engine, PromptReader& reader, const std::string& line,
               bool terminal) {
     Json messages = messages_;
-    messages.push_back({{"role", "user"}, {"content", line}});
+    messages.push_back({{"role", "user"}, {"content", content_of(line)}});
     catch_interrupts();
     try {
       reader.read_date();
       const data::PromptRow prompt = reader.read({{"messages", messages}}, "the conversation");
       warn_beyond_positions(model_.model, {&prompt, 1}, sampling_.options.max_new_tokens);
-      const auto said =
-          print_stream(engine, {turn_++, prompt.tokens, 1, sampling_.options}, std::cout);
+      generate::Request request{turn_++, prompt.tokens, 1, sampling_.options};
+      request.rows = models::external_rows(prompt.images);
+      const auto said = print_stream(engine, std::move(request), std::cout);
       messages.push_back({{"role", "assistant"}, {"content", said[0].text}});
       messages_ = std::move(messages);
+      images_ = Json::array();
     } catch (const Error& e) {
       if (!terminal) throw;
       std::cerr << e.what() << std::endl;  // the conversation stays as it was before this message
@@ -105,7 +135,8 @@ class Chat : public Command {
   generate::EngineOptions engine_;
   std::string system_;
 
-  Json messages_;
+  Json messages_, images_;
+  bool sees_ = false;
   int64_t turn_ = 0;  // an answer's random numbers are its own
 };
 

@@ -196,6 +196,9 @@ class Serve : public Command {
           "maximum number of these that one IP address may have", between(8, 1 << 20));
     f.add("--max-request-bytes", options_.most_request_bytes,
           "maximum size of a request; a larger one is answered 413", at_least(1));
+    f.add("--max-image-bytes", image_bytes_, "maximum size of an image's file", at_least(1));
+    f.add("--max-image-pixels", options_.most_image_pixels,
+          "maximum number of pixels of a request's images together", at_least(1));
     f.add("--tool-call-parser", options_.tool_calls,
           "format of the model's tool calls: auto (detected from its chat template), hermes, "
           "llama, gemma or mistral");
@@ -237,6 +240,10 @@ class Serve : public Command {
     format.vocabulary = model->vocab_size;
     format.tokenizer = find_tokenizer(model_.model);
     if (format.tokenizer) load_templates();
+    format.images = image_format(
+        model_.model, format.tokenizer.get(),
+        {.limits = {.max_bytes = static_cast<size_t>(image_bytes_),
+                    .max_pixels = std::min(options_.most_image_pixels, ImageLimits().max_pixels)}});
     options_.cache_dtype = generate::name_of(model_.kept().cache_dtype);
     open_sessions(*model);
     options_.splits_reasoning = reasoning_ == "auto";
@@ -359,6 +366,7 @@ class Serve : public Command {
   EngineFlags engine_{.options = {.prefill_tokens = 512}};
   int64_t port_ = options_.port, most_requests_ = 256, most_requests_of_address_ = 0;
   serve::SessionLimits sessions_;
+  int64_t image_bytes_ = static_cast<int64_t>(ImageLimits().max_bytes);
   double drain_seconds_ = 3;
 };
 

@@ -4,12 +4,16 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "temper/data/images/row_images.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/serve/forced_calls.h"
 #include "temper/text/chat/message_parts.h"
 #include "temper/text/unicode.h"
 
 namespace temper::serve {
 namespace {
+
+constexpr const char* kPromptName = "the prompt";  // in messages
 
 // What is asked for; else OpenAI's 16 of a text, and of a chat as `temper chat`.
 int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& request,
@@ -23,6 +27,17 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
                    ", and the model has ", options.most_positions, " positions for both");
   if (request.max_tokens) return std::max<int64_t>(1, *request.max_tokens);
   return std::min<int64_t>(room, request.chat ? 1024 : 16);
+}
+
+// What images cost is known from their headers: it is limited before any is decoded.
+void check_images(const ServerOptions& options, const ImageSpans& images) {
+  int64_t pixels = 0;
+  for (const ImageSpan& span : images)
+    if (span.first == 0) pixels += span.image->size().width * span.image->size().height;
+  check<DataError>(pixels <= options.most_image_pixels, "the images have ", pixels,
+                   " pixels together, and this server takes ", options.most_image_pixels,
+                   " of a request (--max-image-pixels)");
+  options.decoded->check(images, kPromptName);
 }
 
 }  // namespace
@@ -82,17 +97,24 @@ Json messages_of(const data::TextFormat& format, const CompletionRequest& reques
   return data::with_system_prompt(format, messages);
 }
 
-std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
-                               const Json& prompt) {
+AskedPrompt prompt_of(const data::TextFormat& format, const CompletionRequest& request,
+                      const Json& prompt) {
   Json row;
   if (request.chat)
     row["messages"] = messages_of(format, request);
   else
     row[prompt.is_string() ? "prompt" : "tokens"] = prompt;
   if (request.chat && !request.tools.is_null()) row["tools"] = shown_tools(request);
-  std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
-  check<DataError>(!tokens.empty(), "the prompt has no tokens");
-  return tokens;
+  const data::RowImages images = data::place_images(format, row, {"messages"}, kPromptName);
+  AskedPrompt out{data::prompt_tokens(format, row, kPromptName, SIZE_MAX, &images), {}};
+  check<DataError>(!out.tokens.empty(), "the prompt has no tokens");
+  out.images = data::spans_of(format, images, out.tokens, kPromptName);
+  return out;
+}
+
+std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
+                               const Json& prompt) {
+  return prompt_of(format, request, prompt).tokens;
 }
 
 const ServedModel& model_of(const ServerOptions& options, const std::string& name) {
@@ -120,11 +142,14 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
   const std::string forced = forced_beginning(request, tool_calls_of(options, request, model));
   std::vector<generate::Request> out;
   for (const Json& prompt : request.prompts) {
-    out.push_back({static_cast<int64_t>(out.size()), tokens_of(format, request, prompt),
-                   request.num_samples, sampling, model.adapter});
+    AskedPrompt asked = prompt_of(format, request, prompt);
+    out.push_back({static_cast<int64_t>(out.size()), std::move(asked.tokens), request.num_samples,
+                   sampling, model.adapter});
+    out.back().rows = models::external_rows(asked.images);
     if (const auto id = forced.empty() ? std::nullopt : format.tokenizer->id_of(forced))
       out.back().prompt.push_back(*id);
     out.back().options.max_new_tokens = most_new_tokens(options, request, out.back().prompt.size());
+    check_images(options, asked.images);
   }
   check_answer_size(request, out);
   return out;

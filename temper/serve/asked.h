@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/image/image_span.h"
 #include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
 #include "temper/serve/server.h"
@@ -35,7 +36,15 @@ Json shown_tools(const CompletionRequest& request);
 // none.
 Json messages_of(const data::TextFormat& format, const CompletionRequest& request);
 
-// The tokens of one of the request's prompts. Throws DataError.
+// The tokens of one of the request's prompts, and which of them stand for images, whose headers
+// alone are read. Throws DataError.
+struct AskedPrompt {
+  std::vector<int32_t> tokens;
+  ImageSpans images;
+};
+AskedPrompt prompt_of(const data::TextFormat& format, const CompletionRequest& request,
+                      const Json& prompt);
+// Of a request without images.
 std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt);
 
@@ -46,8 +55,9 @@ uint64_t random_seed();
 // more than 4 GiB of memory.
 void check_answer_size(const CompletionRequest& request, std::span<const generate::Request> asked);
 
-// One request of each prompt, with its number as the index. Throws DataError for an invalid
-// prompt, and if prompt and completion exceed the model's positions.
+// One request of each prompt, with its number as the index. Decodes images that it sees for the
+// first time. Throws DataError for an invalid prompt, for images that are broken or too large, and
+// if prompt and completion exceed the model's positions.
 std::vector<generate::Request> requests_of(const ServerOptions& options,
                                            const CompletionRequest& request,
                                            const ServedModel& model);

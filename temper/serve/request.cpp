@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/images/image_fields.h"
 #include "temper/serve/body.h"
 #include "temper/serve/request_options.h"
 #include "temper/text/chat/message_parts.h"
@@ -32,13 +33,32 @@ std::vector<Json> read_prompts(Members& members) {
   return {prompt->begin(), prompt->end()};
 }
 
-// A content is a text, or parts of text, which some templates read.
-void check_content(const Json& message) {
-  const Json content = message.value("content", Json());
-  if (content.is_array() && !text_of_parts(content))
-    wrong("messages", content, R"(parts {"type": "text", "text": ...})");
-  if (!content.is_null() && !content.is_string() && !content.is_array())
-    wrong("messages", content, "a `content` that is a text or a list of parts");
+// The server fetches nothing, and reads no files of its own for a client.
+Json read_image_part(const Json& part) {
+  constexpr const char* kExpected =
+      R"({"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}})";
+  Json url = part.value("image_url", Json());
+  if (url.is_object()) url = url.value("url", Json());
+  if (part["type"] != "image_url" || !url.is_string()) wrong("messages", part, kExpected);
+  if (!is_data_uri(url.get_ref<const std::string&>()))
+    wrong("messages", part, std::string("an image as a data: URI, ") + kExpected);
+  return {{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+}
+
+// A content is a text, or parts: texts, which some templates read, and images.
+void read_content(Json& message, CompletionRequest& out) {
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null() || content->is_string()) return;
+  if (!content->is_array())
+    wrong("messages", *content, "a `content` that is a text or a list of parts");
+  for (Json& part : *content) {
+    if (data::is_image(part)) {
+      part = read_image_part(part);
+      out.has_images = true;
+    } else if (!text_of_parts(Json::array({part}))) {
+      wrong("messages", *content, R"(parts {"type": "text", "text": ...} or "image_url")");
+    }
+  }
 }
 
 // Clients send the arguments of calls as text; templates know them as objects.
@@ -59,7 +79,7 @@ void parse_arguments(Json& message) {
   }
 }
 
-Json read_messages(Members& members) {
+Json read_messages(Members& members, CompletionRequest& out) {
   const Json* given = members.find("messages");
   check<DataError>(given, "`messages`: missing, expected a list of messages");
   if (!given->is_array() || given->empty())
@@ -68,7 +88,7 @@ Json read_messages(Members& members) {
   for (Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       wrong("messages", message, R"({"role": ..., "content": ...})");
-    check_content(message);
+    read_content(message, out);
     parse_arguments(message);
   }
   return messages;
@@ -175,7 +195,7 @@ CompletionRequest parse_request(std::string_view body, bool chat,
   out.echo = !chat && members.flag("echo");
   out.max_tokens = members.integer("max_tokens", out.echo ? 0 : 1, generate::kMostNewTokens);
   if (chat) {
-    out.prompts = {read_messages(members)};
+    out.prompts = {read_messages(members, out)};
     read_tools(members, out);
     read_template_variables(members, out);
     // The newer name.

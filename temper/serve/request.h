@@ -20,10 +20,13 @@ enum class ToolChoice { kAuto, kRequired, kNamed };
 
 struct CompletionRequest {
   bool chat = false;
-  std::string model;          // empty: not said
-  std::vector<Json> prompts;  // each a text or a list of ids; of a chat one list of messages
-  Json tools;                 // null: none
-  Json template_variables;    // of the chat template, beside its own; null: none
+  std::string model;  // empty: not said
+  // Each a text or a list of ids; of a chat one list of messages, whose parts are texts and
+  // {"type": "image_url", "image_url": {"url": a data: URI}}, without other members.
+  std::vector<Json> prompts;
+  bool has_images = false;
+  Json tools;               // null: none
+  Json template_variables;  // of the chat template, beside its own; null: none
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kNamed
   bool parallel_tool_calls = true;

@@ -120,12 +120,12 @@ struct Server::Impl : http::Handler {
   http::Server http;
   // Members are destroyed before those that they use. Threads for the parsing of requests (large
   // ones one at a time, as each may take many times its size), for grammars, of which one may take
-  // long to compile, for loads of weights, which wait for what is being sampled, and for answers,
-  // which never wait. Clients take turns, by their address; the threads for grammars and answers
-  // are never all one client's.
+  // long to compile, for images, for loads of weights, which wait for what is being sampled, and
+  // for answers, which never wait. Clients take turns, by their address; the threads for grammars
+  // and answers are never all one client's.
   TurnQueue answers{4, 2};
   WorkQueue loads;
-  TurnQueue grammars{4, 1}, large, small;
+  TurnQueue grammars{4, 1}, images{2, 1}, large, small;
 };
 
 http::Admission Server::Impl::admit(const http::RequestHead& head) {
@@ -296,7 +296,16 @@ void Server::Impl::complete(const std::shared_ptr<http::Exchange>& exchange, boo
     Reservation reservation = sampling->reserve(exchange->head().peer);
     exchange->drop_body();
     warn_of(request.ignored);
-    submit(exchange, std::move(request), std::move(reservation));
+    if (!request.has_images) return submit(exchange, std::move(request), std::move(reservation));
+    const auto waiting = std::make_shared<std::pair<CompletionRequest, Reservation>>(
+        std::move(request), std::move(reservation));
+    images.run(exchange->head().peer, [this, exchange, waiting] {
+      if (exchange->is_gone()) return;
+      guard(*exchange, [&] {
+        check<ServerStopped>(!stopping, "the server has stopped; retry later");
+        submit(exchange, std::move(waiting->first), std::move(waiting->second));
+      });
+    });
   });
 }
 
@@ -310,6 +319,7 @@ void Server::Impl::submit(const std::shared_ptr<http::Exchange>& exchange,
       session.empty() && !(options.sessions && options.sessions->required())
           ? requests_of(options, request, model)
           : asked_by(session, exchange->head(), request, model, recorder);
+  if (request.has_images) request.prompts = {Json::array()};  // `asked` has them, decoded
   const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
   const auto pending = std::make_shared<Pending>(
       Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation),
@@ -416,7 +426,8 @@ void Server::Impl::stop() {
   }
   for (const auto& one : ended) one->end_stream(true);
   // What waits for its grammar is told now: those that are being compiled may take seconds more.
-  for (auto& job : grammars.take_waiting()) answers.run("", std::move(job));
+  for (TurnQueue* queue : {&grammars, &images})
+    for (auto& job : queue->take_waiting()) answers.run("", std::move(job));
   http.stop();
 }
 

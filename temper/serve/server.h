@@ -10,6 +10,7 @@
 
 #include "temper/data/rows/text_format.h"
 #include "temper/http/server.h"
+#include "temper/image/decoded.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/text/chat/tool_calls.h"
 
@@ -41,6 +42,8 @@ struct ServerOptions {
   int64_t most_connections = 2048;             // at once
   int64_t most_connections_of_address = 1024;  // of these, from one IP address
   int64_t most_request_bytes = int64_t{64} << 20;
+  int64_t most_image_pixels = 50'000'000;  // of a request's images together
+  std::shared_ptr<DecodedImages> decoded = std::make_shared<DecodedImages>();
   ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // format of the model's tool calls
   bool splits_reasoning = true;                       // a chat's reasoning is `reasoning_content`
   bool reads_clock = true;  // a template that writes the date does so anew for each request

@@ -173,6 +173,9 @@ class Eval : public Command {
     PromptReader reader(model_, tokenizer_, model->vocab_size);
     const std::vector<data::PromptRow> rows = read_all(input, reader);
     check<DataError>(!rows.empty(), input_.input, ": no rows");
+    for (const data::PromptRow& row : rows)
+      check<DataError>(!reward_.model || row.images.empty(), row.where,
+                       ": the row has images, which --reward-model does not see");
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
     const std::vector<int> adapters = adapters_of(model_, rows);
     std::vector<rewards::Sample> samples;

@@ -76,6 +76,7 @@ int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   data::PreferenceFormat format =
       preference::pair_format(flags.model, flags.adapter, render_options(flags.template_date));
   format.prompts_as = input.prompts_as;
+  format.images = image_format(flags.model, format.tokenizer.get());
   const bool scalar = models::has_scalar_head(flags.model, flags.adapter);
   const auto scorer = scorer_of(flags, scalar);
   InputRows rows(input);
@@ -94,6 +95,7 @@ int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   };
   for (Json row; rows.next(row);) {
     bool truncated = false;
+    format.directory = rows.directory();
     waiting.push_back(*data::read_preference_row(format, row, rows.where(), &truncated));
     if (waiting.size() == kRowsAtOnce) flush();
   }

@@ -80,6 +80,7 @@ void Session::check_request(const CompletionRequest& request) const {
   if (closed_) throw Refusal(410, "the session " + name_ + " has ended");
   if (!request.chat)
     throw Refusal(400, "a session records chat completions: expected /v1/chat/completions");
+  if (request.has_images) throw Refusal(400, "a session does not take images");
   if (request.options.grammar || request.tool_choice != ToolChoice::kAuto)
     throw Refusal(
         400,
