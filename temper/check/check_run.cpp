@@ -104,7 +104,8 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
 void check_run(RunChecks& checks, distill::DistillConfig& config) {
   checks.model();
   const auto rows = train_rows<data::SftRow>(
-      checks, [&] { return distill::student_rows(config, checks.policy); },
+      checks,
+      [&] { return distill::student_rows(config, train::sft_format(config, checks.policy)); },
       [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it

@@ -62,9 +62,8 @@ bool Mixture::uses(Completer completer) const {
 }
 
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
-                                           const train::Policy& policy) {
+                                           const data::SftFormat& format) {
   using Drawn = data::RowOrder::Drawn;
-  const data::SftFormat format = train::sft_format(config, policy);
   train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
   if (!config.samples()) return rows;
   rows.pieces = {};  // prompts are not split

@@ -42,7 +42,7 @@ class Mixture {
 // The rows of SFT where the config samples nothing. Else prompts, without a supervised token, and
 // in training rows whose completion is the file's as SFT reads them.
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
-                                           const train::Policy& policy);
+                                           const data::SftFormat& format);
 
 class SampledRows {
  public:

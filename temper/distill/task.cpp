@@ -61,7 +61,8 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
 
 DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
                          train::Messages& messages, Strategy& strategy, RemoteTeacher* remote)
-    : SftTask(config, roles, group, messages, student_rows(config, roles.policy)),
+    : SftTask(config, roles, group, messages, train::sft_format(config, roles.policy),
+              [&](const data::SftFormat& format) { return student_rows(config, format); }),
       distill_(config),
       roles_(roles),
       strategy_(strategy),

@@ -216,6 +216,7 @@ std::optional<train::StepPlan> PairTask::next(int64_t) {
   train::StepPlan plan;
   for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
   for (const train::PackUnit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
+  plan.count_images(batch_.units);
   prepare(batch_, &group_);
   plan.every_token = config_.train.router_aux_loss.has_value();
   plan.passes =

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/clock.h"
@@ -212,6 +213,8 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   if (rl_.top_entropy_fraction < 1) find_least_entropy(trained);
   const int64_t max_tokens = train::pass_tokens(config_);
   plan.passes = train::plan_passes(batch_.units(trained, max_tokens), max_tokens, group_);
+  // Of whole groups, so that it does not depend on how they are packed.
+  plan.count_images(batch_.units(trained, std::numeric_limits<int64_t>::max()));
   for (train::ForwardPass& pass : plan.passes) batch_.set_kept(pass);
   return plan;
 }

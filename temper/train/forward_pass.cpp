@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -15,6 +16,21 @@ namespace temper::train {
 int64_t PackUnit::num_tokens() const {
   int64_t count = 0;
   for (const Segment& segment : segments) count += static_cast<int64_t>(segment.tokens.size());
+  return count;
+}
+
+int64_t PackUnit::num_images() const {
+  int64_t count = 0;
+  for (const Segment& segment : segments)
+    count += std::count_if(segment.images.begin(), segment.images.end(),
+                           [](const ImageSpan& span) { return span.first == 0; });
+  return count;
+}
+
+int64_t PackUnit::num_image_tokens() const {
+  int64_t count = 0;
+  for (const Segment& segment : segments)
+    for (const ImageSpan& span : segment.images) count += span.count;
   return count;
 }
 

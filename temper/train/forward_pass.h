@@ -37,6 +37,7 @@ struct PackUnit {
   };
   std::vector<Segment> segments;  // in depth-first order
   int64_t num_tokens() const;
+  int64_t num_images() const, num_image_tokens() const;  // those that begin in it; placeholders
 };
 
 struct ForwardPass {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,8 +25,13 @@ struct StepPlan {
   // Numbers of the whole step, the same on all ranks.
   double tokens = 0;             // tokens of the step's rows, each row in full and once
   double supervised_tokens = 0;  // supervised tokens that the loss counts
+  int64_t images = 0;            // of the step's units, a shared prompt's once
+  int64_t image_tokens = 0;      // that stand for them
   // The loss reads more of a pass than its targets: one without targets is not passed over.
   bool every_token = false;
+
+  // Adds to `images` and `image_tokens` those of units, which are all of the step.
+  void count_images(std::span<const PackUnit> units);
 };
 
 // A task's part of a checkpoint.

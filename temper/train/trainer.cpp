@@ -45,6 +45,8 @@ std::vector<MetricInfo> trainer_metrics() {
       {"supervised_tokens", "tokens", "supervised_tokens", "tokens that the loss counts",
        "above 0"},
       {"padding_tokens", "tokens", "padding_tokens", "always 0", "0"},
+      {"images", "", "images", "images of the step's rows, a shared prompt's once"},
+      {"image_tokens", "tokens", "image_tokens", "tokens that stand for these images"},
   };
 }
 
@@ -91,6 +93,13 @@ bool Trainer::step() {
   span.reset();
   for (const auto& hook : hooks_) hook->after_step(row_);
   return true;
+}
+
+void StepPlan::count_images(std::span<const PackUnit> units) {
+  for (const PackUnit& unit : units) {
+    images += unit.num_images();
+    image_tokens += unit.num_image_tokens();
+  }
 }
 
 std::optional<StepPlan> Trainer::next() {
@@ -184,6 +193,10 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
   row_.set("tokens_computed", static_cast<int64_t>(tokens_computed));
   row_.set("supervised_tokens", static_cast<int64_t>(plan.supervised_tokens));
   row_.set("padding_tokens", 0);
+  if (plan.image_tokens > 0) {
+    row_.set("images", plan.images);
+    row_.set("image_tokens", plan.image_tokens);
+  }
   const auto parts = std::count_if(sums.terms.begin(), sums.terms.end(),
                                    [](const LossSums::Sum& term) { return !term.separate; });
   for (const LossSums::Sum& term : sums.terms)

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
+#include <memory>
 
 #include "temper/base/error.h"
 #include "temper/distill/teacher_file.h"
@@ -14,6 +15,8 @@
 #include "temper/rl/batch.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/sft/sft_evaluation.h"
+#include "temper/train/task.h"
+#include "tests/golden.h"
 #include "tests/models/golden.h"
 
 using namespace temper;
@@ -261,4 +264,20 @@ TEST_CASE("rows are what the first layer reads: not scaled, without noise; layer
   wrong->add_root(tokens, 0, narrow);
   CHECK_THROWS_WITH_AS(model->forward({.forest = wrong}),
                        doctest::Contains("external rows of 19 numbers"), RunError);
+}
+
+TEST_CASE("a step counts the images that begin in its units, and all tokens that stand for them") {
+  const std::shared_ptr<const Image> image = Image::open({"grey.png"}, golden_path("images/files"));
+  // Two tiles of one image, with other tokens between; the end of an image that began before.
+  const ImageSpans root{{1, 3, 0, image, nullptr}, {6, 3, 3, image, nullptr}},
+      child{{0, 2, 1, image, nullptr}, {4, 1, 0, image, nullptr}};
+  const std::vector<int32_t> tokens = row_of(12, 1);
+  train::PackUnit unit;
+  unit.segments.push_back({.tokens = tokens, .images = root});
+  unit.segments.push_back({.parent = 0, .tokens = tokens, .images = child});
+  const std::vector<train::PackUnit> units{unit, unit};
+  train::StepPlan plan;
+  plan.count_images(units);
+  CHECK(plan.images == 4);
+  CHECK(plan.image_tokens == 18);
 }

@@ -58,12 +58,12 @@ VerbRows<data::SftRow> sft_rows(const RunConfig& config, const data::SftFormat& 
 }
 
 SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
-                 const VerbRows<data::SftRow>& rows)
+                 data::SftFormat format, const VerbRows<data::SftRow>& rows)
     : config_(config),
       model_(*roles.policy.model),
       group_(group),
       messages_(messages),
-      format_(sft_format(config, roles.policy)),
+      format_(std::move(format)),
       loader_(rows.training_sources(config), rows.options, rows.train),
       evaluation_(config, rows, format_.tokenizer, group),
       survey_(survey_rows<data::SftRow>(loader_.order(), rows.train)) {
@@ -94,6 +94,7 @@ StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
     plan.supervised_tokens += static_cast<double>(row.supervised());
     units.push_back(unit_of(row));
   }
+  plan.count_images(units);
   supervised_ = plan.supervised_tokens;
   plan.every_token = counts_every_token();
   plan.passes = plan_passes(units, pass_tokens(config_), group_, plan.every_token);

@@ -2,6 +2,7 @@
 // their number.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,10 +41,12 @@ class SftTask : public Task {
  public:
   // Opens the rows of data.eval; training rows are read as they are drawn.
   SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages)
-      : SftTask(config, roles, group, messages,
-                sft_rows(config, sft_format(config, roles.policy))) {}
+      : SftTask(config, roles, group, messages, sft_format(config, roles.policy),
+                [&](const data::SftFormat& format) { return sft_rows(config, format); }) {}
+  using RowsOf = std::function<VerbRows<data::SftRow>(const data::SftFormat&)>;
   SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
-          const VerbRows<data::SftRow>& rows);
+          const data::SftFormat& format, const RowsOf& rows_of)
+      : SftTask(config, roles, group, messages, format, rows_of(format)) {}
 
   int64_t planned_steps() const override;
   std::string work() const override;
@@ -84,6 +87,9 @@ class SftTask : public Task {
   bool needs_labels_ = true;        // a run whose rows have no labels trains nothing
 
  private:
+  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+          data::SftFormat format, const VerbRows<data::SftRow>& rows);
+
   data::RowSurvey survey_;
   data::LoaderState done_;  // the loader's state after the last step
 };
