@@ -41,6 +41,9 @@ Finding RunChecks::describe(const char* key, const Rows& rows, int64_t steps) co
                             counted(sizes.longest()));
   const int64_t split = rows.order->split_rows();
   if (split > 0) message += str("; ", counted(split), " longer rows are split");
+  if (sizes.images > 0)
+    message += str("; ", counted(sizes.images), " images (", counted(sizes.different_images),
+                   " different), ", counted(sizes.image_tokens), " tokens");
   if (steps > 0) message += str("; ", counted(steps), " steps");
   return Finding::pass(message, {{"rows", c.rows},
                                  {"tokens", c.tokens},
@@ -48,6 +51,8 @@ Finding RunChecks::describe(const char* key, const Rows& rows, int64_t steps) co
                                  {"cut", c.truncated},
                                  {"dropped", c.dropped},
                                  {"split", split},
+                                 {"images", sizes.images},
+                                 {"image_tokens", sizes.image_tokens},
                                  {"untrained", c.untrained}});
 }
 

@@ -11,6 +11,15 @@ void add_to_key(uint64_t& key, const std::vector<int32_t>& values) {
   key = XXH3_64bits_withSeed(values.data(), values.size() * sizeof(int32_t), key + values.size());
 }
 
+// Rows whose images differ are different.
+void add_to_key(uint64_t& key, const ImageSpans& images) {
+  for (const ImageSpan& span : images)
+    if (span.first == 0) {
+      const std::string& digest = span.image->digest();
+      key = XXH3_64bits_withSeed(digest.data(), digest.size(), key);
+    }
+}
+
 using Places = std::unordered_map<uint64_t, RowSizes::Location>;
 
 // Calls `visit` with every row that is not left out.
@@ -29,10 +38,11 @@ void each_row(const RowSizes& sizes, const Visit& visit) {
 
 constexpr size_t kLeastAsked = 2;  // tokens: a BOS alone is no prompt
 
-uint64_t hash_of_asked(const std::vector<int32_t>& tokens) {
+uint64_t hash_of_asked(const std::vector<int32_t>& tokens, const ImageSpans& images) {
   if (tokens.size() < kLeastAsked) return 0;
   uint64_t key = 1;
   add_to_key(key, tokens);
+  add_to_key(key, images);
   return key == 0 ? 1 : key;
 }
 
@@ -47,12 +57,17 @@ int64_t child_of(const data::SftRow& row, int64_t segment) {
 
 uint64_t asked_key_of(const data::SftRow& row) {
   std::vector<int32_t> asked;
+  ImageSpans images;
   for (int64_t s = row.segments.empty() ? -1 : 0; s >= 0; s = child_of(row, s)) {
     const data::Segment& segment = row.segments[static_cast<size_t>(s)];
     for (size_t i = 0; i < segment.tokens.size(); ++i) {
-      if (i < segment.labels.size() && segment.labels[i] >= 0) return hash_of_asked(asked);
+      if (i < segment.labels.size() && segment.labels[i] >= 0) {
+        append_spans(images, spans_within(segment.images, 0, static_cast<int64_t>(i)), 0);
+        return hash_of_asked(asked, images);
+      }
       asked.push_back(segment.tokens[i]);
     }
+    append_spans(images, segment.images, 0);
   }
   return 0;
 }
@@ -60,7 +75,8 @@ uint64_t asked_key_of(const data::SftRow& row) {
 uint64_t asked_key_of(const data::PreferenceRow& row) {
   const data::Side side =
       row.has(data::Side::kChosen) ? data::Side::kChosen : data::Side::kRejected;
-  return hash_of_asked(row.path(side, true).tokens);
+  const data::TokenPath asked = row.path(side, true);
+  return hash_of_asked(asked.tokens, asked.images);
 }
 
 uint64_t asked_key_of(const data::PromptRow&) { return 0; }
@@ -89,6 +105,7 @@ uint64_t key_of(const data::SftRow& row) {
     key += static_cast<uint64_t>(segment.parent);
     add_to_key(key, segment.tokens);
     add_to_key(key, segment.labels);
+    add_to_key(key, segment.images);
   }
   return key;
 }
@@ -99,6 +116,7 @@ uint64_t key_of(const data::PreferenceRow& row) {
     key += static_cast<uint64_t>(segment.parent) * 4 + segment.chosen * 2 + segment.rejected;
     add_to_key(key, segment.tokens);
     add_to_key(key, segment.labels);
+    add_to_key(key, segment.images);
   }
   return key;
 }
@@ -106,7 +124,53 @@ uint64_t key_of(const data::PreferenceRow& row) {
 uint64_t key_of(const data::PromptRow& row) {
   uint64_t key = 0;
   add_to_key(key, row.tokens);
+  add_to_key(key, row.images);
   return key;
+}
+
+namespace {
+
+template <class Row>
+std::vector<const ImageSpans*> images_of_segments(const Row& row) {
+  std::vector<const ImageSpans*> images;
+  for (const auto& segment : row.segments) images.push_back(&segment.images);
+  return images;
+}
+
+}  // namespace
+
+std::vector<const ImageSpans*> images_of(const data::SftRow& row) {
+  return images_of_segments(row);
+}
+std::vector<const ImageSpans*> images_of(const data::PreferenceRow& row) {
+  return images_of_segments(row);
+}
+std::vector<const ImageSpans*> images_of(const data::PromptRow& row) { return {&row.images}; }
+
+void ImageChecks::add(const std::vector<const ImageSpans*>& images) {
+  for (const ImageSpans* spans : images) {
+    {
+      const std::lock_guard lock(mutex_);
+      images_ += count_images(*spans);
+      tokens_ += count_image_tokens(*spans);
+    }
+    for (const ImageSpan& span : *spans) {
+      const auto is_new = [&] {
+        const std::lock_guard lock(mutex_);
+        return !decoded_.contains(span.image->digest());
+      };
+      if (!is_new()) continue;
+      span.image->decode();
+      const std::lock_guard lock(mutex_);  // only now: every row with a broken image is wrong
+      decoded_.insert(span.image->digest());
+    }
+  }
+}
+
+void ImageChecks::put(RowSizes& sizes) const {
+  sizes.images = images_;
+  sizes.image_tokens = tokens_;
+  sizes.different_images = std::ssize(decoded_);
 }
 
 std::vector<std::pair<RowSizes::Location, RowSizes::Location>> RowSizes::found_in(

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,10 @@ uint64_t key_of(const data::PromptRow& row);
 uint64_t asked_key_of(const data::SftRow& row);
 uint64_t asked_key_of(const data::PreferenceRow& row);
 uint64_t asked_key_of(const data::PromptRow& row);
+// Where images stand, by segment.
+std::vector<const ImageSpans*> images_of(const data::SftRow& row);
+std::vector<const ImageSpans*> images_of(const data::PreferenceRow& row);
+std::vector<const ImageSpans*> images_of(const data::PromptRow& row);
 // The tokens of a row's first segment.
 const std::vector<int32_t>& first_tokens(const data::SftRow& row);
 const std::vector<int32_t>& first_tokens(const data::PreferenceRow& row);
@@ -49,6 +54,7 @@ struct RowSizes {
   data::RowSurvey counts;
   std::vector<std::vector<RowSize>> of;                // by source and row
   std::vector<std::map<std::string, int64_t>> groups;  // by source, a group's rows; of rows in one
+  int64_t images = 0, image_tokens = 0, different_images = 0;  // of rows that are not left out
 
   struct Location {
     size_t source;
@@ -66,7 +72,20 @@ struct RowSizes {
   int64_t longer_than(int64_t tokens) const;  // rows
 };
 
-// Reads every row. Throws what is wrong with the first wrong one.
+// Counts images, and decodes each of a digest once. From several threads.
+class ImageChecks {
+ public:
+  // Throws DataError where an image is broken.
+  void add(const std::vector<const ImageSpans*>& images);
+  void put(RowSizes& sizes) const;
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> decoded_;  // digests
+  int64_t images_ = 0, tokens_ = 0;
+};
+
+// Reads every row, and decodes its images. Throws what is wrong with the first wrong one.
 template <class Row, class SizeOf>
 RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::Read read,
                       SizeOf size_of) {
@@ -74,6 +93,7 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
   const size_t sources = order.sources().size();
   sizes.groups.resize(sources);
   std::mutex mutex;  // guards sizes.groups
+  ImageChecks images;
   for (size_t s = 0; s < sources; ++s)
     sizes.of.emplace_back(static_cast<size_t>(order.rows_of(s).size()));
   const auto source_of = [&](const data::RowSet* file) {
@@ -87,6 +107,7 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
         const std::optional<Row> row = read(drawn, state);
         if (!row) return {};
         RowSize size = size_of(*row);
+        if constexpr (requires { images_of(*row); }) images.add(images_of(*row));
         const size_t source = source_of(drawn.file);
         if constexpr (requires { row->group; }) {
           const std::lock_guard lock(mutex);
@@ -104,6 +125,7 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
       },
       {.max_bytes = std::numeric_limits<int64_t>::max()});
   sizes.counts = surveyor.result();
+  images.put(sizes);
   return sizes;
 }
 

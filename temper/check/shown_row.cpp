@@ -5,8 +5,9 @@
 namespace temper::checks {
 namespace {
 
-void append(ShownPath& path, const std::vector<int32_t>& tokens,
-            const std::vector<int32_t>& labels) {
+void append(ShownPath& path, const std::vector<int32_t>& tokens, const std::vector<int32_t>& labels,
+            const ImageSpans& images) {
+  append_spans(path.images, images, std::ssize(path.tokens));
   for (size_t i = 0; i < tokens.size(); ++i) {
     // The first token of all has nothing before it that could predict it.
     const bool trained = !path.tokens.empty() && i < labels.size() && labels[i] >= 0;
@@ -31,7 +32,8 @@ std::vector<ShownPath> shown_paths(const data::SftRow& row) {
     std::reverse(chain.begin(), chain.end());
     ShownPath path;
     for (const size_t segment : chain)
-      append(path, row.segments[segment].tokens, row.segments[segment].labels);
+      append(path, row.segments[segment].tokens, row.segments[segment].labels,
+             row.segments[segment].images);
     paths.push_back(std::move(path));
   }
   for (size_t i = 0; paths.size() > 1 && i < paths.size(); ++i)
@@ -47,7 +49,7 @@ std::vector<ShownPath> shown_paths(const data::PreferenceRow& row) {
         .name = side == data::Side::kChosen ? "chosen" : "rejected", .tokens = {}, .trained = {}};
     for (const bool prompt : {true, false}) {
       const data::TokenPath part = row.path(side, prompt);
-      append(path, part.tokens, prompt ? std::vector<int32_t>() : part.labels);
+      append(path, part.tokens, prompt ? std::vector<int32_t>() : part.labels, part.images);
     }
     paths.push_back(std::move(path));
   }
@@ -55,7 +57,7 @@ std::vector<ShownPath> shown_paths(const data::PreferenceRow& row) {
 }
 
 std::vector<ShownPath> shown_paths(const data::PromptRow& row) {
-  return {{"", row.tokens, std::vector<bool>(row.tokens.size())}};
+  return {{"", row.tokens, std::vector<bool>(row.tokens.size()), row.images}};
 }
 
 }  // namespace temper::checks

@@ -7,6 +7,7 @@
 #include "temper/data/rows/preference_row.h"
 #include "temper/data/rows/prompt_row.h"
 #include "temper/data/rows/sft_row.h"
+#include "temper/image/image_span.h"
 
 namespace temper::checks {
 
@@ -15,6 +16,7 @@ struct ShownPath {
   std::string name;  // "chosen", "rejected", "turn 2"; empty: the row has one path
   std::vector<int32_t> tokens;
   std::vector<bool> trained;  // by token: a loss reads its log-probability
+  ImageSpans images = {};     // whose tokens some of them are
 };
 struct ShownRow {
   std::string where;  // "FILE:LINE"

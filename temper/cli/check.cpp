@@ -34,13 +34,34 @@ std::string text_of_run(const std::vector<int32_t>& tokens, size_t begin, size_t
   return text + " ";
 }
 
+// The end of what is shown as one: image tokens, or others that are all trained or all not.
+size_t end_of_run(const checks::ShownPath& path, size_t begin, const ImageSpan* image) {
+  if (image && static_cast<size_t>(image->begin) == begin)
+    return begin + static_cast<size_t>(image->count);
+  const size_t most = image ? static_cast<size_t>(image->begin) : path.tokens.size();
+  size_t end = begin;
+  while (end < most && path.trained[end] == path.trained[begin]) ++end;
+  return end;
+}
+
+// "[image 640 x 480: 391 tokens]"; of a further tile of an image "[64 tokens more]".
+std::string mark_of(const ImageSpan& span) {
+  const ImageSize size = span.image->size();
+  if (span.first > 0) return str("[", span.count, " tokens more]");
+  return str("[image ", size.width, " x ", size.height, ": ", span.count, " tokens]");
+}
+
 void show_path(std::ostream& out, const checks::ShownPath& path, const Tokenizer* tokenizer,
                bool terminal) {
+  size_t images = 0;  // shown
   for (size_t begin = 0; begin < path.tokens.size();) {
-    size_t end = begin;
-    while (end < path.tokens.size() && path.trained[end] == path.trained[begin]) ++end;
+    const ImageSpan* const next = images < path.images.size() ? &path.images[images] : nullptr;
+    const size_t end = end_of_run(path, begin, next);
     const bool trained = path.trained[begin];
-    const std::string text = printable(text_of_run(path.tokens, begin, end, tokenizer));
+    const bool is_image = next && static_cast<size_t>(next->begin) == begin;
+    images += is_image;
+    const std::string text =
+        is_image ? mark_of(*next) : printable(text_of_run(path.tokens, begin, end, tokenizer));
     if (terminal)
       out << (trained ? kTrainedColor : kFaint) << text << kPlain;
     else
@@ -66,12 +87,18 @@ void show_row(std::ostream& out, const checks::ShownRow& row, const Tokenizer* t
   out << std::flush;
 }
 
-// {"where", "paths": [{"name", "tokens", "trained": [0 | 1, ..], "text"}]}.
+// {"where", "paths": [{"name", "tokens", "trained": [0 | 1, ..], "text", "images": [{"begin",
+// "tokens", "width", "height"}, ..]}]}; images where there are any, one for each of its tiles.
 Json json_of_row(const checks::ShownRow& row, const Tokenizer* tokenizer) {
   Json out{{"where", row.where}, {"paths", Json::array()}};
   for (const checks::ShownPath& path : row.paths) {
     Json item{{"name", path.name}, {"tokens", path.tokens}, {"trained", Json::array()}};
     for (const bool trained : path.trained) item["trained"].push_back(trained ? 1 : 0);
+    for (const ImageSpan& span : path.images)
+      item["images"].push_back({{"begin", span.begin},
+                                {"tokens", span.count},
+                                {"width", span.image->size().width},
+                                {"height", span.image->size().height}});
     if (tokenizer) item["text"] = tokenizer->decode(path.tokens);
     out["paths"].push_back(std::move(item));
   }

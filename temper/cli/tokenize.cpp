@@ -7,6 +7,9 @@
 #include "temper/base/error.h"
 #include "temper/cli/parts/output.h"
 #include "temper/cli/parts/work.h"
+#include "temper/data/images/image_format.h"
+#include "temper/data/images/row_images.h"
+#include "temper/data/images/side_images.h"
 #include "temper/data/rows/preference_sides.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/data/rows/text_format.h"
@@ -58,9 +61,13 @@ class Tokenize : public Command {
     format_.chat = ChatTemplate::find(model_, chat);
     format_.vocabulary = num_ids();
     format_.prompts_as = input_.prompts_as;
+    format_.images = data::find_image_format(model_, format_.tokenizer.get());
     OutputFile out(output_, input_.input);
     Json row;
-    while (rows.next(row)) out.row(result(row, rows.where()));
+    while (rows.next(row)) {
+      format_.directory = rows.directory();
+      out.row(result(row, rows.where()));
+    }
     out.finish();
     return 0;
   }
@@ -70,25 +77,38 @@ class Tokenize : public Command {
     row = data::normalized_row(format_, std::move(row), where);
     data::answers_as_messages(format_, row);
     try {
-      if (row.contains("messages")) return conversation(row, where);
-      if (row.contains("prompt") && row.contains("completion"))
-        return prompt_completion(row, where);
-      if (row.contains("chosen") || row.contains("rejected") || row.contains("chosen_ids"))
-        return preference(row, where);
+      return result_of(row, where);
     } catch (const DataError& e) {
       throw DataError(std::string(e.what()).starts_with(where) ? e.what()
                                                                : where + ": " + e.what());
     }
+  }
+
+  OutputRow result_of(Json& row, const std::string& where) {
     const Tokenizer& tokenizer = *format_.tokenizer;
+    const auto place = [&](const std::vector<const char*>& fields) {
+      images_ = data::place_images(format_, row, fields, where);
+    };
+    if (row.contains("messages")) {
+      place({"messages"});
+      return conversation(row, where);
+    }
+    if (row.contains("prompt") && row.contains("completion")) {
+      place({"prompt", "completion"});
+      return prompt_completion(row, where);
+    }
+    if (row.contains("chosen") || row.contains("rejected") || row.contains("chosen_ids"))
+      return preference(row, where);
     if (row.contains("tokens"))
       return OutputRow::object(
           {{"text", tokenizer.decode(token_field(row, "tokens", format_.vocabulary, where))}});
+    place({});
     if (row.contains("input_ids")) return ids(row, where);
     check<DataError>(row.contains("text") && row["text"].is_string(), where, ": the row has ",
                      data::field_names(row),
                      "; expected `text`, `tokens`, `messages`, `prompt` and `completion`, `chosen` "
                      "and `rejected`, or `input_ids`");
-    return OutputRow::object({{"tokens", tokenizer.encode(row["text"].get<std::string>())}});
+    return OutputRow::object({{"tokens", tokenizer.encode(expanded(row["text"]))}});
   }
 
   // Ids of the model, which may have more than its tokenizer.
@@ -103,6 +123,21 @@ class Tokenize : public Command {
                : own;
   }
 
+  // A text with what its images' placeholders become.
+  std::string expanded(const Json& text) const {
+    return data::with_images(format_, text.get<std::string>(), images_);
+  }
+
+  // Image tokens are not trained.
+  TokenizedConversation without_images(TokenizedConversation c) const {
+    const data::ImagePlaces places(format_, images_);
+    for (size_t i = 0; i < c.tokens.size(); ++i)
+      if (places.is_image(c.tokens[i])) c.labels[i] = kNotTrained;
+    return c;
+  }
+
+  OutputRow trained(TokenizedConversation c) const { return written(without_images(std::move(c))); }
+
   // What training makes of a row of ids.
   OutputRow ids(const Json& row, const std::string& where) {
     TokenizedConversation out;
@@ -113,7 +148,8 @@ class Tokenize : public Command {
     check<DataError>(out.labels.size() == out.tokens.size(), where, ": `labels` has ",
                      out.labels.size(), " entries, `input_ids` ", out.tokens.size());
     out.text = format_.tokenizer->decode(out.tokens);
-    return written(out);
+    data::ImagePlaces(format_, images_).check_all(out.tokens);
+    return trained(std::move(out));
   }
 
   OutputRow conversation(const Json& row, const std::string& where) {
@@ -136,7 +172,7 @@ class Tokenize : public Command {
     const Json &prompt = row["prompt"], &completion = row["completion"];
     const Tokenizer& tokenizer = *format_.tokenizer;
     if (prompt.is_string() && completion.is_string())
-      return written(tokenize_prompt_completion(tokenizer, prompt.get<std::string>(),
+      return trained(tokenize_prompt_completion(tokenizer, expanded(prompt),
                                                 completion.get<std::string>(), options_.train_on,
                                                 text_end(tokenizer)));
     check<DataError>(prompt.is_array() && completion.is_array(), where,
@@ -151,8 +187,10 @@ class Tokenize : public Command {
 
   // Both sides of a pair, each as the row {prompt, completion} that it is.
   OutputRow preference(const Json& row, const std::string& where) {
-    const data::PreferenceSides sides = data::preference_sides(row, false, where);
+    data::PreferenceSides sides = data::preference_sides(row, false, where);
+    const data::RowImages all = data::place_in_sides(format_, row, sides, where);
     const auto side = [&](const Json& completion) {
+      images_ = data::side_images(sides, completion, all);
       if (!sides.ids) {
         Json alone{{"prompt", sides.prompt}, {"completion", completion}};
         if (row.contains("tools")) alone["tools"] = row["tools"];
@@ -176,7 +214,7 @@ class Tokenize : public Command {
     std::string reason = "the conversation is trained turn by turn";
     try {
       TrainedConversation c = train(chat);
-      if (!c.turn_by_turn) return written(c.paths.at(0));
+      if (!c.turn_by_turn) return trained(std::move(c.paths.at(0)));
     } catch (const DataError& e) {
       reason = e.what();
     }
@@ -190,6 +228,7 @@ class Tokenize : public Command {
   InputFlags input_;
   data::TextFormat format_;
   ConversationOptions options_;
+  data::RowImages images_;  // of the row
   bool explained_ = false;  // the first row without labels is enough
 };
 

@@ -32,15 +32,26 @@ std::string decode_base64(std::string_view text) {
       continue;
     }
     const int value = values[static_cast<unsigned char>(c)];
-    check<DataError>(value >= 0 && padding == 0, "data: URI: no base64 (a digit that is none)");
+    check<DataError>(value >= 0 && padding == 0, "no base64 (a digit that is none)");
     bits = bits << 6 | static_cast<uint32_t>(value);
     ++digits;
     if ((count += 6) < 8) continue;
     bytes += static_cast<char>(bits >> (count -= 8) & 0xff);
   }
   check<DataError>(digits % 4 != 1 && (padding == 0 || (digits + padding) % 4 == 0),
-                   "data: URI: no base64 (it is truncated)");
+                   "no base64 (it is truncated)");
   return bytes;
+}
+
+std::string read_base64(std::string_view text, const ImageLimits& limits, const char* what) {
+  // Twice what the digits need: they may have space between them.
+  check<DataError>(text.size() / 8 * 3 <= limits.max_bytes, "a ", what, " of ", text.size(),
+                   " characters; images of at most ", limits.max_bytes, " bytes are read");
+  try {
+    return decode_base64(text);
+  } catch (const DataError& e) {
+    throw DataError(str(what, ": ", e.what()));
+  }
 }
 
 std::string read_data_uri(std::string_view uri, const ImageLimits& limits) {
@@ -48,10 +59,7 @@ std::string read_data_uri(std::string_view uri, const ImageLimits& limits) {
   check<DataError>(comma != uri.npos && uri.substr(0, comma).ends_with(";base64"),
                    "a data: URI without base64; expected \"data:image/png;base64,..\"");
   const std::string_view text = uri.substr(comma + 1);
-  // Twice what the digits need: they may have space between them.
-  check<DataError>(text.size() / 8 * 3 <= limits.max_bytes, "a data: URI of ", text.size(),
-                   " characters; images of at most ", limits.max_bytes, " bytes are read");
-  return decode_base64(text);
+  return read_base64(text, limits, "data: URI");
 }
 
 // The scheme of a URI, without which a text is a path.
@@ -99,6 +107,7 @@ std::string data_uri(std::string_view bytes) {
 std::string read_image_bytes(const ImageSource& source, const std::string& directory,
                              const ImageLimits& limits) {
   std::string bytes = !source.bytes.empty() ? source.bytes
+                      : source.is_base64    ? read_base64(source.text, limits, "base64 text")
                       : is_data_uri(source.text)
                           ? read_data_uri(source.text, limits)
                           : read_file_of_image(path_of(source.text, directory), limits);
@@ -108,9 +117,10 @@ std::string read_image_bytes(const ImageSource& source, const std::string& direc
 }
 
 std::shared_ptr<const Image> Image::open(const ImageSource& source, const std::string& directory,
-                                         const ImageLimits& limits) {
+                                         const ImageLimits& limits, std::string row) {
   const auto image = std::make_shared<Image>();
-  if (source.bytes.empty() && !is_data_uri(source.text))
+  if (!row.empty()) image->row_ = std::move(row) + ": ";
+  if (source.bytes.empty() && !source.is_base64 && !is_data_uri(source.text))
     image->path_ = path_of(source.text, directory);
   std::string bytes = read_image_bytes(source, directory, limits);
   const std::string where = image->path_.empty() ? "" : image->path_ + ": ";
@@ -121,16 +131,19 @@ std::shared_ptr<const Image> Image::open(const ImageSource& source, const std::s
   }
   image->digest_ = sha256_hex(bytes);
   image->limits_ = limits;
+  image->file_bytes_ = static_cast<int64_t>(bytes.size());
   if (image->path_.empty()) image->bytes_ = std::move(bytes);
   return image;
 }
 
-std::string Image::bytes() const {
+std::string Image::bytes() const try {
   if (path_.empty()) return bytes_;
   std::string bytes = read_file_of_image(path_, limits_);
   check<DataError>(sha256_hex(bytes) == digest_, path_,
                    ": the image has changed since it was read");
   return bytes;
+} catch (const DataError& error) {
+  throw DataError(row_ + error.what());
 }
 
 Picture Image::decode() const {
@@ -138,7 +151,7 @@ Picture Image::decode() const {
   try {
     return decode_image(image_bytes(file), limits_);
   } catch (const DataError& error) {
-    throw DataError((path_.empty() ? "" : path_ + ": ") + error.what());
+    throw DataError(row_ + (path_.empty() ? "" : path_ + ": ") + error.what());
   }
 }
 

@@ -14,6 +14,7 @@ namespace temper {
 struct ImageSource {
   std::string text = {};   // unread where there are bytes
   std::string bytes = {};  // a whole file
+  bool is_base64 = false;  // `text` is a whole file
 };
 
 bool is_data_uri(std::string_view text);
@@ -31,13 +32,16 @@ std::string read_image_bytes(const ImageSource& source, const std::string& direc
 // wanted; what came otherwise is kept.
 class Image {
  public:
-  // Throws DataError as read_image_bytes() and read_image_size() do.
+  // `row` says whose image it is ("FILE:LINE: image 1"): messages of bytes() and decode(), which
+  // are called when nobody knows it any more, begin with it. Throws DataError as read_image_bytes()
+  // and read_image_size() do.
   static std::shared_ptr<const Image> open(const ImageSource& source, const std::string& directory,
-                                           const ImageLimits& limits = {});
+                                           const ImageLimits& limits = {}, std::string row = {});
 
   const ImageSize& size() const { return size_; }
   // SHA-256 of the file's bytes, hexadecimal: two images of one digest have the same pixels.
   const std::string& digest() const { return digest_; }
+  int64_t file_bytes() const { return file_bytes_; }
   // Empty where the image came from a data: URI or as bytes.
   const std::string& path() const { return path_; }
 
@@ -48,7 +52,9 @@ class Image {
  private:
   ImageSize size_;
   ImageLimits limits_;
+  int64_t file_bytes_ = 0;
   std::string digest_, path_, bytes_;
+  std::string row_;  // what messages begin with; may be empty
 };
 
 }  // namespace temper

@@ -12,6 +12,8 @@ namespace temper::data {
 namespace {
 
 constexpr std::array kListFields = {"images", "image"};
+constexpr std::array kConversations = {"messages",   "conversations", "prompt",
+                                       "completion", "chosen",        "rejected"};
 constexpr std::array kEndings = {".png", ".jpg", ".jpeg", ".webp"};
 
 bool is_there(const Json& object, const char* field) {
@@ -29,10 +31,11 @@ bool looks_like_image(const Json& source) {
 }
 
 // The place of a part's own SOURCE.
-Json* own_source(Json& part) {
+template <class Value>  // Json, const or not
+Value* own_source(Value& part) {
   for (const char* field : {"image", "image_url"}) {
     if (!is_there(part, field)) continue;
-    Json& source = part[field];
+    Value& source = part[field];
     return source.is_object() && is_there(source, "url") ? &source["url"] : &source;
   }
   return nullptr;
@@ -83,6 +86,52 @@ bool looks_like_images(const Json& row) {
   return false;
 }
 
+namespace {
+
+template <class Value>
+void visit_sources(Value& row, const std::map<std::string, std::string>& columns,
+                   const std::function<void(Value&)>& visit) {
+  const auto field = [&](const char* name) -> Value* {
+    const auto renamed = columns.find(name);
+    const auto found = row.find(renamed == columns.end() ? name : renamed->second);
+    return found == row.end() ? nullptr : &*found;
+  };
+  for (const char* name : kListFields) {
+    Value* const value = field(name);
+    if (!value) continue;
+    if (looks_like_image(*value)) visit(*value);
+    if (!value->is_array()) continue;
+    for (Value& source : *value)
+      if (looks_like_image(source)) visit(source);
+  }
+  for (const char* name : kConversations) {
+    Value* const messages = field(name);
+    if (!messages || !messages->is_array()) continue;
+    for (Value& message : *messages) {
+      if (!message.is_object()) continue;
+      for (const char* words : {"content", "value"}) {
+        const auto parts = message.find(words);
+        if (parts == message.end() || !parts->is_array()) continue;
+        for (Value& part : *parts)
+          if (is_image(part))
+            if (Value* const source = own_source(part)) visit(*source);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void each_image_source(Json& row, const std::map<std::string, std::string>& columns,
+                       const std::function<void(Json&)>& visit) {
+  visit_sources(row, columns, visit);
+}
+
+void each_image_source(const Json& row, const std::map<std::string, std::string>& columns,
+                       const std::function<void(const Json&)>& visit) {
+  visit_sources(row, columns, visit);
+}
+
 ImageSource image_source(const Json& source) {
   if (source.is_string()) return {source.get<std::string>(), {}};
   const bool known = source.is_object() && (is_there(source, "bytes") || is_there(source, "path"));
@@ -91,9 +140,8 @@ ImageSource image_source(const Json& source) {
   const char* const field = is_there(source, "bytes") ? "bytes" : "path";
   check<DataError>(source[field].is_string(), "`", field, "` must be text, found ",
                    dump_json(source[field]).substr(0, 80));
-  std::string text = source[field].get<std::string>();
-  const bool base64 = field == std::string_view("bytes") && !is_data_uri(text);
-  return {base64 ? "data:application/octet-stream;base64," + text : std::move(text), {}};
+  const auto& text = source[field].get_ref<const std::string&>();
+  return {text, {}, field == std::string_view("bytes") && !is_data_uri(text)};
 }
 
 }  // namespace temper::data

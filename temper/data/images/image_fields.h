@@ -1,6 +1,8 @@
 // How rows of files spell images.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +23,13 @@ std::vector<Json> image_sources(const Json& row, const std::string& where);
 // Whether these are certainly images: structs, data: URIs or names of image files. (A field called
 // `image` may name something else, in rows for models that see none.)
 bool looks_like_images(const Json& row);
+
+// Calls visit() for each SOURCE of a row of any format: of `images` or `image` those that certainly
+// are some, and of the parts of its conversations. `columns` renames fields: {images: photos}.
+void each_image_source(Json& row, const std::map<std::string, std::string>& columns,
+                       const std::function<void(Json& source)>& visit);
+void each_image_source(const Json& row, const std::map<std::string, std::string>& columns,
+                       const std::function<void(const Json& source)>& visit);
 
 // A path, a data: URI, or {"bytes", "path"}, in which JSON has the bytes as a data: URI or in
 // base64. Throws DataError.

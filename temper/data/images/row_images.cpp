@@ -145,18 +145,18 @@ class Placing {
   }
 
   void open(const Json& source) {
-    const std::string at = str(where_, ": image ", images_.size() + 1, ": ");
+    const std::string at = str(where_, ": image ", images_.size() + 1);
     try {
       const ImageProcessor& processor = *format_.images->processor;
       RowImage image;
       image.image =
-          Image::open(image_source(source), format_.directory, format_.images->options.limits);
+          Image::open(image_source(source), format_.directory, format_.images->options.limits, at);
       const ImageLayout layout = processor.layout(image.image->size());
       image.tokens = layout.tokens();
       image.text = processor.expand(layout);
       images_.push_back(std::move(image));
     } catch (const DataError& e) {
-      throw DataError(at + e.what());
+      throw DataError(at + ": " + e.what());
     }
   }
 

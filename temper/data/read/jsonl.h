@@ -49,6 +49,7 @@ class RowReader {
   // "PATH:LINE" of the row that next() gave, or "PATH: row N" (from 1) where rows_are_lines() is
   // false.
   std::string where() const;
+  const std::string& path() const { return lines_->path(); }
 
  private:
   std::unique_ptr<LineReader> lines_;

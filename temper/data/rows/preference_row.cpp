@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/images/row_images.h"
+#include "temper/data/images/side_images.h"
 #include "temper/data/read/source_format.h"
 #include "temper/data/rows/preference_sides.h"
 #include "temper/data/rows/row_fields.h"
@@ -35,15 +36,6 @@ Json sft_fields(const PreferenceFormat& format, const PreferenceSides& sides,
   return {{"input_ids", tokens}, {"labels", labels}};
 }
 
-// The images of a side: of messages those that it has, of text and ids all.
-RowImages side_images(const PreferenceSides& sides, const Json& completion,
-                      const RowImages& images) {
-  if (!sides.prompt.is_array() || sides.ids) return images;
-  RowImages out = images_in(sides.prompt, images);
-  for (RowImage& image : images_in(completion, images)) out.push_back(std::move(image));
-  return out;
-}
-
 // A side's tokens with labels, not cut.
 TokenPath read_side(const PreferenceFormat& format, const PreferenceSides& sides,
                     const Json& completion, const char* name, const Json& tools,
@@ -60,24 +52,6 @@ TokenPath read_side(const PreferenceFormat& format, const PreferenceSides& sides
   check<DataError>(row.supervised() > 0, where, ": `", name, "` trains no token: ", row.untrained);
   Segment& all = row.segments[0];
   return {std::move(all.tokens), std::move(all.labels), std::move(all.images)};
-}
-
-// Places the row's images in the sides' messages.
-RowImages place_in_sides(const PreferenceFormat& format, const Json& row, PreferenceSides& sides,
-                         const std::string& where) {
-  const std::vector<std::pair<const char*, Json*>> parts{
-      {"prompt", &sides.prompt}, {"chosen", &sides.chosen}, {"rejected", &sides.rejected}};
-  Json placed = Json::object();
-  std::vector<const char*> fields;
-  for (const char* field : {"images", "image"})
-    if (row.contains(field)) placed[field] = row[field];
-  for (const auto& [field, value] : parts) {
-    placed[field] = std::move(*value);
-    if (!sides.ids) fields.push_back(field);
-  }
-  RowImages images = place_images(format, placed, fields, where);
-  for (const auto& [field, value] : parts) *value = std::move(placed[field]);
-  return images;
 }
 
 size_t first_trained(const TokenPath& path) {
