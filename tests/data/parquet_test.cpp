@@ -48,7 +48,7 @@ std::string problem_of_bytes(const std::string& bytes) {
 
 TEST_CASE("rows of Parquet are those of the same rows as JSON lines") {
   if (!has_plugin()) return;
-  for (const std::string name : {"messages", "input_ids", "types"}) {
+  for (const std::string name : {"messages", "input_ids", "types", "images"}) {
     CAPTURE(name);
     const RowFile rows(golden(name + ".parquet")), expected(golden(name + ".jsonl"));
     REQUIRE(rows.size() == expected.size());

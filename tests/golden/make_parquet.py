@@ -3,9 +3,10 @@
 Usage: python make_parquet.py tests/golden/parquet
 
 The lines come from pyarrow's own conversion to Python values, less what Parquet cannot tell from absent: a column or a
-member of a struct that is null. Times are ISO text.
+member of a struct that is null. Times are ISO text; files, {bytes, path} as datasets writes images, are base64.
 """
 
+import base64
 import datetime
 import json
 import math
@@ -29,6 +30,8 @@ def plain(value, type_):
         return {k: plain(v, type_.item_type) for k, v in value}
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return [plain(v, type_.value_type) for v in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -105,6 +108,24 @@ write(
     ),
     row_group_size=2,
     compression="none",
+)
+
+# As datasets.Image() and a list of them are stored.
+image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+files = [open(f"{folder}/../images/files/{name}", "rb").read() for name in ("grey.png", "point.jpg", "bits2.png")]
+pictures = [{"bytes": files[0], "path": "grey.png"}, {"bytes": files[1], "path": None}, {"bytes": None, "path": "point.jpg"}]
+turns = [[{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "2"}]] * 4
+write(
+    "images",
+    pa.table(
+        {
+            "messages": turns,
+            "images": pa.array([pictures[:2], [], None, [pictures[2], {"bytes": files[2][:4], "path": None}]], pa.list_(image)),
+            "picture": pa.array([None, pictures[0], pictures[2], {"bytes": b"", "path": None}], image),
+            "large": pa.array([None, {"bytes": b"a"}, {"bytes": b"ab"}, {"bytes": b"abc"}], pa.struct([("bytes", pa.large_binary())])),
+        }
+    ),
+    row_group_size=3,
 )
 
 write("bytes", pa.table({"text": ["a"], "image": pa.array([{"data": b"\0"}])}), golden=False)

@@ -1,5 +1,6 @@
 #include "temper/data/read/parquet/json_row.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -16,9 +17,16 @@ using arrow::DataType;
 using arrow::Type;
 
 constexpr int kMaxDepth = 64;
+constexpr size_t kMaxRow = size_t{1} << 30;  // as kMaxLineBytes of jsonl.h
+// The member of a struct that is a file, {bytes, path}, as Hugging Face's datasets writes images.
+constexpr const char* kFileBytes = "bytes";
 
 bool is_text(Type::type id) {
   return id == Type::STRING || id == Type::LARGE_STRING || id == Type::STRING_VIEW;
+}
+
+bool is_bytes(Type::type id) {
+  return id == Type::BINARY || id == Type::LARGE_BINARY || id == Type::BINARY_VIEW;
 }
 
 bool is_scalar(Type::type id) {
@@ -38,7 +46,8 @@ arrow::Status check_type(const DataType& type, const std::string& name, int dept
       return check_type(*type.field(0)->type(), name + "[]", depth + 1);
     case Type::STRUCT:
       for (const auto& field : type.fields())
-        ARROW_RETURN_NOT_OK(check_type(*field->type(), name + "." + field->name(), depth + 1));
+        if (field->name() != kFileBytes || !is_bytes(field->type()->id()))
+          ARROW_RETURN_NOT_OK(check_type(*field->type(), name + "." + field->name(), depth + 1));
       return arrow::Status::OK();
     case Type::MAP: {
       const auto& map = static_cast<const arrow::MapType&>(type);
@@ -76,6 +85,22 @@ void append_string(std::string_view text, std::string& out) {
     }
   }
   out.append(text, plain);
+  out += '"';
+}
+
+void append_base64(std::string_view bytes, std::string& out) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (bytes.size() > kMaxRow / 4 * 3 || out.size() > kMaxRow)
+    throw std::out_of_range("a row whose files have more than 768 MiB");
+  out += '"';
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+  }
   out += '"';
 }
 
@@ -161,12 +186,14 @@ void append_struct(const Array& array, int64_t i, std::string& out) {
   out += '}';
 }
 
+// Of text and of bytes: arrays of text are arrays of bytes.
 std::string_view text_at(const Array& array, int64_t i) {
-  if (array.type_id() == Type::STRING)
-    return static_cast<const arrow::StringArray&>(array).GetView(i);
-  if (array.type_id() == Type::LARGE_STRING)
-    return static_cast<const arrow::LargeStringArray&>(array).GetView(i);
-  return static_cast<const arrow::StringViewArray&>(array).GetView(i);
+  const Type::type id = array.type_id();
+  if (id == Type::STRING || id == Type::BINARY)
+    return static_cast<const arrow::BinaryArray&>(array).GetView(i);
+  if (id == Type::LARGE_STRING || id == Type::LARGE_BINARY)
+    return static_cast<const arrow::LargeBinaryArray&>(array).GetView(i);
+  return static_cast<const arrow::BinaryViewArray&>(array).GetView(i);
 }
 
 void append_map(const Array& array, int64_t i, std::string& out) {
@@ -216,6 +243,10 @@ void append_value(const Array& array, int64_t i, std::string& out) {
     case Type::LARGE_STRING:
     case Type::STRING_VIEW:
       return append_string(text_at(array, i), out);
+    case Type::BINARY:
+    case Type::LARGE_BINARY:
+    case Type::BINARY_VIEW:
+      return append_base64(text_at(array, i), out);
     case Type::DATE32:
       return append_string(date(static_cast<const arrow::Date32Array&>(array).Value(i)), out);
     case Type::DATE64:

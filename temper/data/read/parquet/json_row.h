@@ -8,12 +8,13 @@
 
 namespace temper::data {
 
-// Invalid, naming the column, where a type has no place in JSON: bytes, decimals, times of day,
-// maps whose keys are not text. append_row takes batches of a schema that passed.
+// Invalid, naming the column, where a type has no place in JSON: bytes (but for those of a struct
+// {bytes, path}, a file, which become base64), decimals, times of day, maps whose keys are not
+// text. append_row takes batches of a schema that passed.
 arrow::Status check_schema(const arrow::Schema& schema);
 
 // Appends {"column": value, ...} and '\n'. Throws std::out_of_range at a date outside of the years
-// 0 to 9999.
+// 0 to 9999, and where a row's files are too large.
 void append_row(const arrow::RecordBatch& batch, int64_t row, std::string& out);
 
 }  // namespace temper::data
