@@ -23,6 +23,8 @@ struct ModelSection {
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
   std::optional<StorageName> storage;  // null: kFile; of qlora on a base of floats nf4
   Vision vision = Vision::kFrozen;     // of a model that reads images
+  // Whether all of the vision tower trains, or its projector.
+  bool trains_tower() const { return vision == Vision::kProjector || vision == Vision::kTrain; }
   void fields(Fields& f);
 };
 

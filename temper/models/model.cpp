@@ -16,9 +16,19 @@ Model::Model(std::unique_ptr<Backbone> body) : body_((adopt("model", *body), std
 at::Tensor Model::forward(const nn::Context& context) {
   if (!vision || context.forest->rows.empty()) return body_->forward(context);
   nn::Context with_features = context;
-  with_features.forest = vision->with_features(context.forest);
+  with_features.forest = vision->with_features(context);
   return body_->forward(with_features);
 }
+
+Tower& Model::take_tower() {
+  check(vision != nullptr, "a model without a vision tower");
+  Tower& tower = vision->tower();
+  if (!vision->is_taken()) adopt(kTowerParent, tower);
+  vision->set_taken();
+  return tower;
+}
+
+Tower* Model::tower() const { return vision && vision->is_taken() ? &vision->tower() : nullptr; }
 
 CausalLM::CausalLM(std::unique_ptr<Backbone> body)
     : Model(std::move(body)),

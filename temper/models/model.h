@@ -16,6 +16,7 @@
 namespace temper::models {
 
 class Encoder;
+class Tower;
 
 // What language and scalar models have in common.
 class Model : public nn::Module {
@@ -27,6 +28,11 @@ class Model : public nn::Module {
 
   Backbone& body() { return *body_; }
   const ModelConfig& config() const { return body_->config(); }
+
+  // Loads the tower of `vision`, which stays the model's: from here on the tower's modules are
+  // among its own, behind `model.` as transformers names them, so that they may train.
+  Tower& take_tower();
+  Tower* tower() const;  // null: none was taken
 
   MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
   std::shared_ptr<Encoder> vision;  // null: it reads text alone

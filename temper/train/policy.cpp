@@ -12,6 +12,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/untied_head.h"
 #include "temper/models/gguf/gguf_files.h"
+#include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
@@ -179,10 +180,8 @@ models::Storage policy_storage(const RunConfig& config) {
   storage.arithmetic = config.model.arithmetic;
   storage.cache_dtype = config.cache_dtype();
   using Vision = models::ModelSection::Vision;
-  const bool reads_images = models::vision_family_of(path) != nullptr;
-  config.require(config.model.vision == Vision::kFrozen || config.model.vision == Vision::kNone ||
-                     !reads_images,
-                 "model.vision", "vision towers do not train; expected frozen or none");
+  config.require(!config.model.trains_tower() || models::vision_family_of(path), "model.vision",
+                 path, " has no vision tower that could train; expected frozen or none");
   storage.whole = storage.sees = config.model.vision != Vision::kNone;
   config.require(
       models::uses_arithmetic(storage, held), "model.arithmetic",
@@ -203,11 +202,32 @@ models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
   return storage;
 }
 
+// The tower becomes a part of the model where it is to train, before an adapter is added.
+void take_tower(models::Model& model, const RunConfig& config) {
+  if (!config.model.trains_tower()) return;
+  model.take_tower().projector_alone =
+      config.model.vision == models::ModelSection::Vision::kProjector;
+}
+
+// Once it is known what trains.
+void train_tower(models::Model& model, const RunConfig& config) {
+  models::Tower* const tower = model.tower();
+  if (!tower) return;
+  bool trains = false;
+  tower->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (!config.has_adapter() && tower->projector_alone && !tower->is_projector(name))
+      p.set_trainable(false);
+    trains = trains || p.trainable();
+  });
+  model.vision->set_trains(trains);
+}
+
 // Adds the adapter, chooses what trains, and loads tokenizer and template.
 template <class Trained>
 void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   const std::string& directory = config.model.path;
   const models::AdapterSection& a = config.adapter;
+  take_tower(*policy.model, config);
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
   } else if (config.has_adapter()) {
@@ -218,6 +238,7 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
         [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
   check_tied_head(config, models::adapts_tied_head(*policy.model));
+  train_tower(*policy.model, config);
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
   // Constants too, where nothing is frozen: as long as a number of a file is mapped, what was read
   // of the file stays in memory.

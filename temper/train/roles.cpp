@@ -10,6 +10,7 @@
 #include "temper/models/family.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
+#include "temper/models/vision/encoder.h"
 #include "temper/text/tokens.h"
 
 namespace temper::train {
@@ -132,6 +133,15 @@ std::vector<nn::Module*> Roles::models() const {
     if (model && std::find(unique.begin(), unique.end(), model) == unique.end())
       unique.push_back(model);
   return unique;
+}
+
+std::vector<models::Encoder*> Roles::trained_encoders() const {
+  std::vector<models::Encoder*> encoders;
+  for (nn::Module* module : models())
+    if (const auto* model = dynamic_cast<const models::Model*>(module);
+        model && model->vision && model->vision->trains())
+      encoders.push_back(model->vision.get());
+  return encoders;
 }
 
 bool is_shared_out(const Trainables& trainables) {

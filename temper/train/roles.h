@@ -93,6 +93,8 @@ struct Roles {
   std::vector<nn::Module*> others;
   // All models, each once.
   std::vector<nn::Module*> models() const;
+  // Of those that train a vision tower.
+  std::vector<models::Encoder*> trained_encoders() const;
 
  private:
   nn::Module* scalar_ = nullptr;

@@ -13,6 +13,7 @@
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
+#include "temper/models/vision/encoder.h"
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/optimizers/schedule.h"
@@ -113,8 +114,36 @@ void Trainer::check_memory() const {
     memory_.fail(str("step ", step_ + 1));
 }
 
+namespace {
+
+// The part of vision towers in a step: the passes read their features, and end() gives towers the
+// gradients of these.
+class TowerSteps {
+ public:
+  explicit TowerSteps(std::vector<models::Encoder*> encoders) : encoders_(std::move(encoders)) {
+    for (models::Encoder* encoder : encoders_) encoder->begin_step();
+  }
+  ~TowerSteps() {
+    for (models::Encoder* encoder : encoders_) encoder->abandon_step();
+  }
+  TowerSteps(const TowerSteps&) = delete;
+  TowerSteps& operator=(const TowerSteps&) = delete;
+  void end() {
+    if (encoders_.empty()) return;
+    const trace::Span span("backward of vision towers");
+    for (models::Encoder* encoder : encoders_) encoder->end_step();
+    encoders_.clear();
+  }
+
+ private:
+  std::vector<models::Encoder*> encoders_;
+};
+
+}  // namespace
+
 LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   LossSums sums;
+  TowerSteps towers(roles_.trained_encoders());
   // A step that an error ended may have left gradients.
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
@@ -142,6 +171,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     if (routers_) routers_->after_backward();
     memory_.check(str("step ", step_ + 1));
   }
+  towers.end();
   check_memory();
   std::vector<double> computed{tokens_computed};
   mesh_.data_parallel->all_reduce_sum(computed);

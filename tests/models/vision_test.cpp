@@ -113,7 +113,7 @@ TEST_CASE("a step's gradients of a tower do not depend on how its rows are split
     encoder.begin_step();
     const auto read = [&](int64_t image, double by) {
       const ExternalRows rows =
-          encoder.rows({.begin = 0, .count = 5, .digest = str(image), .pixels = [&] {
+          encoder.rows({.begin = 0, .count = 5, .digest = str(image), .pixels = [&, image] {
                           return golden.pixels(image);
                         }});
       (rows.features.sum() * by + rows.deep.sum() * by).backward();

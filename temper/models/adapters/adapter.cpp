@@ -13,25 +13,35 @@
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/model.h"
+#include "temper/models/vision/tower.h"
 #include "temper/nn/router.h"
 #include "temper/text/regex.h"
 
 namespace temper::models {
 
 std::vector<Target> linear_layers(nn::Module& model) {
-  std::vector<Target> layers, head;
+  std::vector<Target> layers, head, of_tower;
+  std::set<const nn::Linear*> in_tower;
+  const auto* const whole = dynamic_cast<const Model*>(&model);
+  if (whole && whole->tower())
+    whole->tower()->visit(
+        {.linear = [&](const std::string&, nn::Linear& layer) { in_tower.insert(&layer); }});
   const auto add_head = [&](const std::string& path, nn::Linear& layer) {
     head.push_back({path, &layer});
   };
   model.visit({.linear =
                    [&](const std::string& path, nn::Linear& layer) {
-                     if (path != kScorePath) layers.push_back({path, &layer});
+                     if (in_tower.contains(&layer))
+                       of_tower.push_back({path, &layer, true});
+                     else if (path != kScorePath)
+                       layers.push_back({path, &layer});
                    },
                .lm_head = add_head,
                .tied_head = add_head,
                .router = [&](const std::string& path,
                              nn::Router& router) { layers.push_back({path, &router}); }});
   layers.insert(layers.end(), head.begin(), head.end());
+  layers.insert(layers.end(), of_tower.begin(), of_tower.end());
   return layers;
 }
 

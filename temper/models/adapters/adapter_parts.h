@@ -12,9 +12,11 @@ namespace temper::models {
 struct Target {
   std::string path;  // "model.layers.0.self_attn.q_proj"
   nn::Linear* layer;
+  bool of_tower = false;  // of a vision tower (Model::take_tower)
   bool is(nn::Role role) const { return layer->role() == role; }
 };
-// Every linear layer that may have an adapter, the vocabulary's head last: all but the head of a
+// Every linear layer that may have an adapter, the vocabulary's head last, behind it those of a
+// vision tower: all but the head of a
 // sequence classifier, which trains whole beside the low-rank matrices.
 std::vector<Target> linear_layers(nn::Module& model);
 

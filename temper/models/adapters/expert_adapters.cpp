@@ -187,7 +187,7 @@ void join_expert_adapters(TensorMap& tensors) {
 
 std::vector<Target> adaptable_layers(nn::Module& model) {
   std::vector<Target> layers = linear_layers(model);
-  std::erase_if(layers, [](const Target& t) { return t.is(nn::Role::kHead); });
+  std::erase_if(layers, [](const Target& t) { return t.of_tower || t.is(nn::Role::kHead); });
   if (expert_modules(layers).empty()) return layers;
   const bool in_place = has_experts_for_mlps(layers);
   std::erase_if(layers, [in_place](const Target& t) {

@@ -135,8 +135,9 @@ void save_weights(Model& model, const std::string& directory, at::ScalarType dty
   if (!directory.empty()) fs::create_directories(directory);
   const at::NoGradGuard no_grad;
   NamedTensors tensors = own_tensors(model, dtype);
+  NamedTensors of_tower = take_tower_tensors(tensors, model);
   restore_names(model.body(), tensors);
-  if (!model.whole.empty()) add_other_parts(tensors, model.whole, dtype);
+  if (!model.whole.empty()) add_other_parts(tensors, model, std::move(of_tower), dtype);
   if (one_file)
     write_safetensors_model(directory, tensors, SIZE_MAX);
   else

@@ -191,8 +191,9 @@ at::Tensor WeightStream::merged(nn::Parameter& parameter) const {
 
 NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
   NamedTensors tensors = own_merged_tensors(dtype);
+  NamedTensors of_tower = take_tower_tensors(tensors, model_);
   restore_names(model_.body(), tensors);
-  if (!model_.whole.empty()) add_other_parts(tensors, model_.whole, dtype);
+  if (!model_.whole.empty()) add_other_parts(tensors, model_, std::move(of_tower), dtype);
   return tensors;
 }
 

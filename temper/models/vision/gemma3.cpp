@@ -49,11 +49,11 @@ class Gemma3Tower : public Tower {
         projector_(*this, c, out) {}
 
   // Of several tiles the tokens come one after another.
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     const int64_t side = config_.side();
     std::vector<int64_t> place(static_cast<size_t>(side * side));
     std::iota(place.begin(), place.end(), int64_t{0});
-    const at::Tensor x = tower_.square_tiles(image.values, config_, place);
+    const at::Tensor x = tower_.square_tiles(image.values, config_, place, adapter);
     ImageFeatures features{projector_.forward(averaged(x, x.size(0) / (side * side), side, pool_))};
     features.open = true;
     return features;
@@ -80,6 +80,7 @@ const RegisteredVisionFamily kGemma3Vision(
     {.model_type = "gemma3",
      .help = "Gemma 3: SigLIP, averaged to 256 tokens that see one another both ways",
      .prefixes = {"vision_tower.", "multi_modal_projector."},
+     .projector = {"multi_modal_projector."},
      .make = &make_gemma3});
 
 }  // namespace

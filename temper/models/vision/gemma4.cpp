@@ -238,11 +238,11 @@ class Gemma4Tower : public Tower {
         rotary_({.theta = c.theta}, c.head_dim / 2) {}
 
   // [patches, 3 · p · p], row by row; rows beyond the grid's are padding.
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_image(image);
     const int64_t rows = image.grid_rows, columns = image.grid_columns, n = rows * columns;
     const at::Tensor patches = image.values.narrow(0, 0, n).to(model_.embedder.table.device());
-    const nn::Context context{.forest = all_open({n})};
+    const nn::Context context{.forest = all_open({n}), .adapter = adapter};
     constexpr double kNone = std::numeric_limits<double>::infinity();
     std::vector<int64_t> column, row, of_row;
     for (int64_t i = 0; i < n; ++i) {
@@ -317,6 +317,7 @@ const RegisteredVisionFamily kGemma4Vision(
     {.model_type = "gemma4",
      .help = "Gemma 4: a ViT over images of any shape; the larger models see an image both ways",
      .prefixes = {"vision_tower.", "embed_vision."},
+     .projector = {"embed_vision."},
      .make = &make_gemma4});
 
 }  // namespace

@@ -24,7 +24,9 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) const {
 }
 
 PositionTable::PositionTable(nn::Module& parent, std::string name, int64_t rows, int64_t width)
-    : Module(parent, std::move(name)), weight(*this, "weight", {rows, width}, {}) {}
+    : Module(parent, std::move(name)), weight(*this, "weight", {rows, width}, {}) {
+  set_role(nn::Role::kEmbedding);
+}
 
 at::Tensor PositionTable::forward(const std::vector<Tap>& taps) const {
   at::Tensor sum;

@@ -23,9 +23,10 @@ struct Lfm2VlProjector : nn::Module {
     first.emplace(*this, "linear_1", in, inner, bias, 0.02);
     second.emplace(*this, "linear_2", inner, out, bias, 0.02);
   }
-  at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor inner = first->forward(norm ? norm->forward(x) : x, {});
-    return second->forward(ops::LinearInput::gated(inner, at::ones_like(inner), activation), {});
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
+    const at::Tensor inner = first->forward(norm ? norm->forward(x) : x, context);
+    return second->forward(ops::LinearInput::gated(inner, at::ones_like(inner), activation),
+                           context);
   }
   ops::Activation activation;
   std::optional<LayerNorm> norm;
@@ -63,7 +64,7 @@ class Lfm2VlTower : public Tower {
         tower_(*this, "vision_tower", c, positions),
         projector_(*this, whole, c.hidden_size * factor * factor, out) {}
 
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_tiles(image);
     std::vector<at::Tensor> patches, shares;
     std::vector<int64_t> counts;
@@ -79,7 +80,7 @@ class Lfm2VlTower : public Tower {
     const at::Tensor table = tower_.positions().value().t().contiguous();
     const at::Tensor position = ops::linear(ops::LinearInput::plain(at::cat(shares).to(device)),
                                             {{ops::Weight(table), {}}})[0];
-    const at::Tensor x = tower_.forward(at::cat(patches).to(device), position, counts);
+    const at::Tensor x = tower_.forward(at::cat(patches).to(device), position, counts, adapter);
     std::vector<at::Tensor> cells;
     int64_t first = 0;
     for (const auto& [rows, columns] : image.tiles) {
@@ -87,7 +88,7 @@ class Lfm2VlTower : public Tower {
           merged_cells(x.narrow(0, first, rows * columns).contiguous(), 1, rows, columns, factor_));
       first += rows * columns;
     }
-    return {projector_.forward(at::cat(cells))};
+    return {projector_.forward(at::cat(cells), {.forest = {}, .adapter = adapter})};
   }
 
  private:
@@ -144,6 +145,7 @@ std::unique_ptr<Tower> make_lfm2_vl(const VisionConfig& config) {
 const RegisteredVisionFamily kLfm2Vl({.model_type = "lfm2_vl",
                                       .help = "LFM2-VL: SigLIP 2 over tiles of any shape",
                                       .prefixes = {"vision_tower.", "multi_modal_projector."},
+                                      .projector = {"multi_modal_projector."},
                                       .make = &make_lfm2_vl});
 
 }  // namespace

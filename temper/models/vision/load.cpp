@@ -24,14 +24,7 @@ std::string without_model(const std::string& name) {
   return name.starts_with(kModel) ? name.substr(kModel.size()) : name;
 }
 
-// A tensor's name in the tower. Towers that pool an image have a head that nothing reads.
-std::string own_name_in_tower(const std::string& name) {
-  constexpr std::string_view kTower = "vision_tower.", kModel = "vision_model.";
-  std::string own = without_model(name);
-  if (own.starts_with(kTower) && std::string_view(own).substr(kTower.size()).starts_with(kModel))
-    own.erase(kTower.size(), kModel.size());
-  return own;
-}
+// Towers that pool an image have a head that nothing reads.
 bool is_pooling(const std::string& own) { return own.starts_with("vision_tower.head."); }
 
 HfConfig part_of(const Json& whole, const char* section, const std::string& where) {
@@ -58,6 +51,19 @@ const VisionFamily* vision_family_of(const std::string& directory) {
   return &vision_table().find(type.get<std::string>());
 }
 
+std::string own_name_in_tower(const std::string& name) {
+  constexpr std::string_view kTower = "vision_tower.", kModel = "vision_model.";
+  std::string own = without_model(name);
+  if (own.starts_with(kTower) && std::string_view(own).substr(kTower.size()).starts_with(kModel))
+    own.erase(kTower.size(), kModel.size());
+  return own;
+}
+
+bool Tower::is_projector(const std::string& name) const {
+  return family && std::ranges::any_of(family->projector,
+                                       [&](const std::string& p) { return name.starts_with(p); });
+}
+
 bool is_of_tower(const VisionFamily& family, const std::string& name) {
   return std::ranges::any_of(family.prefixes, [own = without_model(name)](const std::string& p) {
     return own.starts_with(p);
@@ -75,9 +81,16 @@ std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& s
   CheckpointTensors from{directory, HfConfig::load(directory), {}, {}};
   Json outer = whole;
   outer.erase("text_config");
-  std::unique_ptr<Tower> tower = family->make(
-      {HfConfig::parse(std::move(outer), where), part_of(whole, "vision_config", where),
-       from.config, family_of(from.config).config(from.config).hidden_size});
+  const VisionConfig config{HfConfig::parse(std::move(outer), where),
+                            part_of(whole, "vision_config", where), from.config,
+                            family_of(from.config).config(from.config).hidden_size};
+  const auto make = [family, config] {
+    std::unique_ptr<Tower> made = family->make(config);
+    made->family = family;
+    return made;
+  };
+  std::unique_ptr<Tower> tower = make();
+  tower->again = make;
   TensorMap all = read_weights(directory, &from.files);
   open_formats(all, from.config, directory);
   for (auto& [name, view] : all)

@@ -14,6 +14,8 @@ namespace temper::models {
 const VisionFamily* vision_family_of(const std::string& directory);
 // Whether a tensor of the files is the tower's.
 bool is_of_tower(const VisionFamily& family, const std::string& name);
+// A tensor's name in the tower, of its name in files.
+std::string own_name_in_tower(const std::string& name);
 // The tower of a directory that has one, its linear layers in the storage's `weights` on its
 // device, all else in float32: quantized formats are the language model's. Its parameters are named
 // as in the files, without `model.` before them. Throws ConfigError, DataError.

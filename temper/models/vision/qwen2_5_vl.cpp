@@ -101,7 +101,7 @@ class Qwen25VlTower : public Tower {
   explicit Qwen25VlTower(const Qwen25VlConfig& c)
       : config_(c), visual_(*this, c), rotary_({.theta = c.theta}, c.head_dim() / 2) {}
 
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_patches(image, config_.merge, config_.patch_width);
     const int64_t of_cell = config_.merge * config_.merge;
     const int64_t rows = image.grid_rows / config_.merge,
@@ -121,8 +121,8 @@ class Qwen25VlTower : public Tower {
     }
     const at::Tensor pixels =
         ops::select_rows(image.values.to(visual_.patch_embed.proj.weight.device()), order);
-    const nn::Context whole{.forest = all_open({pixels.size(0)})},
-        parts{.forest = all_open(counts)};
+    const nn::Context whole{.forest = all_open({pixels.size(0)}), .adapter = adapter},
+        parts{.forest = all_open(counts), .adapter = adapter};
     at::Tensor x = visual_.patch_embed.proj.forward(pixels, whole);
     const ops::RotaryTable rotary = axial_table(rotary_, places.row, places.column, x.options());
     for (size_t i = 0; i < visual_.blocks.size(); ++i) {
@@ -146,6 +146,7 @@ std::unique_ptr<Tower> make_qwen2_5_vl(const VisionConfig& config) {
 const RegisteredVisionFamily kQwen25Vl({.model_type = "qwen2_5_vl",
                                         .help = "Qwen2.5-VL: a ViT that attends within windows",
                                         .prefixes = {"visual."},
+                                        .projector = {"visual.merger."},
                                         .make = &make_qwen2_5_vl});
 
 }  // namespace

@@ -130,11 +130,11 @@ class Qwen3VlTower : public Tower {
   explicit Qwen3VlTower(const Qwen3VlConfig& c)
       : config_(c), visual_(*this, c), rotary_({.theta = c.theta}, c.head_dim() / 2) {}
 
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_patches(image, config_.merge, config_.patch_width);
     const PatchPlaces places(image.grid_rows, image.grid_columns, config_.merge);
     const at::Tensor pixels = image.values.to(visual_.patch_embed.proj.weight.device());
-    const nn::Context context{.forest = all_open({pixels.size(0)})};
+    const nn::Context context{.forest = all_open({pixels.size(0)}), .adapter = adapter};
     at::Tensor x = ops::add_scaled(visual_.patch_embed.proj.forward(pixels, context),
                                    visual_.pos_embed.forward(taps_of(places, config_.side)));
     const ops::RotaryTable rotary = axial_table(rotary_, places.row, places.column, x.options());
@@ -163,14 +163,20 @@ const RegisteredVisionFamily kQwen3Vl({.model_type = "qwen3_vl",
                                        .help = "Qwen3-VL: a ViT whose deep features are added "
                                                "after the language model's first blocks",
                                        .prefixes = {"visual."},
+                                       .projector = {"visual.merger.",
+                                                     "visual.deepstack_merger_list."},
                                        .make = &make_qwen3_vl});
 const RegisteredVisionFamily kQwen35Vl({.model_type = "qwen3_5",
                                         .help = "Qwen 3.5: Qwen3-VL's tower without deep features",
                                         .prefixes = {"visual."},
+                                        .projector = {"visual.merger.",
+                                                      "visual.deepstack_merger_list."},
                                         .make = &make_qwen3_vl});
 const RegisteredVisionFamily kQwen35MoeVl({.model_type = "qwen3_5_moe",
                                            .help = "Qwen 3.5's mixtures of experts: the same",
                                            .prefixes = {"visual."},
+                                           .projector = {"visual.merger.",
+                                                         "visual.deepstack_merger_list."},
                                            .make = &make_qwen3_vl});
 
 }  // namespace

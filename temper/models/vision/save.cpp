@@ -1,7 +1,9 @@
 #include "temper/models/vision/save.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -50,13 +52,49 @@ bool is_floating(const TensorView& view) {
 
 }  // namespace
 
-void add_other_parts(NamedTensors& tensors, const std::string& directory, at::ScalarType dtype) {
+NamedTensors take_tower_tensors(NamedTensors& tensors, const Model& model) {
+  NamedTensors taken;
+  if (!model.tower()) return taken;
+  std::set<std::string> names;
+  model.tower()->each_parameter(
+      [&](const std::string& name, nn::Parameter&) { names.insert(str(kTowerParent, ".", name)); });
+  std::erase_if(tensors, [&](auto& tensor) {
+    if (!names.contains(tensor.first)) return false;
+    taken.push_back(std::move(tensor));
+    return true;
+  });
+  return taken;
+}
+
+namespace {
+
+// The same numbers in the shape that the files have.
+TensorView shaped(TensorView view, const std::vector<int64_t>& shape) {
+  view.shape = shape;
+  if (view.make) view.make = [make = std::move(view.make), shape] { return shaped(make(), shape); };
+  return view;
+}
+
+}  // namespace
+
+void add_other_parts(NamedTensors& tensors, const Model& model, NamedTensors of_tower,
+                     at::ScalarType dtype) {
+  const std::string& directory = model.whole;
   const VisionFamily* family = vision_family_of(directory);
   check(family, directory, ": no model that reads images");
   const TensorMap files = read_weights(directory);
   const LanguageNames names(files);
   for (auto& [name, view] : tensors) name = names.in_files(name);
+  std::map<std::string, TensorView*> trained;
+  for (auto& [name, view] : of_tower) trained[name] = &view;
   for (const auto& [name, view] : files) {
+    const auto own = is_of_tower(*family, name)
+                         ? trained.find(str(kTowerParent, ".", own_name_in_tower(name)))
+                         : trained.end();
+    if (own != trained.end()) {
+      tensors.emplace_back(name, shaped(std::move(*own->second), view.shape));
+      continue;
+    }
     if (!is_of_tower(*family, name) && (names.has(name) || is_draft(name))) continue;
     if (is_floating(view))
       tensors.emplace_back(name, view_of(view.shape, dtype,

@@ -90,21 +90,21 @@ SiglipTower::SiglipTower(nn::Module& parent, std::string name, const SiglipConfi
 SiglipTower::~SiglipTower() = default;
 
 at::Tensor SiglipTower::forward(const at::Tensor& patches, const at::Tensor& position,
-                                const std::vector<int64_t>& tiles) {
-  const nn::Context context{.forest = all_open(tiles)};
+                                const std::vector<int64_t>& tiles, int adapter) {
+  const nn::Context context{.forest = all_open(tiles), .adapter = adapter};
   at::Tensor x = ops::add_scaled(parts_->embeddings.patch.forward(patches, context), position);
   for (auto& layer : parts_->encoder.list) x = layer->forward(x, context);
   return parts_->post_norm.forward(x);
 }
 
 at::Tensor SiglipTower::square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
-                                     const std::vector<int64_t>& place) {
+                                     const std::vector<int64_t>& place, int adapter) {
   const at::Tensor patches = patches_of(tiles, config).to(device());
   const int64_t of_tile = std::ssize(place), count = patches.size(0) / of_tile;
   std::vector<int64_t> ids;
   for (int64_t tile = 0; tile < count; ++tile) ids.insert(ids.end(), place.begin(), place.end());
   return forward(patches, ops::embedding(positions().value(), ids),
-                 std::vector<int64_t>(static_cast<size_t>(count), of_tile));
+                 std::vector<int64_t>(static_cast<size_t>(count), of_tile), adapter);
 }
 
 const nn::Parameter& SiglipTower::positions() const { return parts_->embeddings.position.weight; }

@@ -35,11 +35,11 @@ class SiglipTower : public nn::Module {
   // patches [N, patch_width] of tiles of so many, their positions [N, hidden_size] -> [N,
   // hidden_size]. Differentiable.
   at::Tensor forward(const at::Tensor& patches, const at::Tensor& position,
-                     const std::vector<int64_t>& tiles);
+                     const std::vector<int64_t>& tiles, int adapter);
   // The same of tiles that are squares of SiglipConfig::side() patches (patches_of): patch i of
   // each has the position place[i] of those learned.
   at::Tensor square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
-                          const std::vector<int64_t>& place);
+                          const std::vector<int64_t>& place, int adapter);
   // [positions, hidden_size], as learned.
   const nn::Parameter& positions() const;
   at::Device device() const;

@@ -48,15 +48,16 @@ class SmolVlmTower : public Tower {
         tower_(*this, "vision_model", c, c.side() * c.side()),
         connector_(*this, c.hidden_size * scale * scale, out) {}
 
-  ImageFeatures forward(const ImagePixels& image) override {
+  ImageFeatures forward(const ImagePixels& image, int adapter) override {
     const int64_t side = config_.side();
     const std::vector<int64_t> bucket = buckets(side);
     std::vector<int64_t> place;
     for (const int64_t row : bucket)
       for (const int64_t column : bucket) place.push_back(row * side + column);
-    const at::Tensor x = tower_.square_tiles(image.values, config_, place);
+    const at::Tensor x = tower_.square_tiles(image.values, config_, place, adapter);
     const int64_t tiles = x.size(0) / (side * side);
-    return {connector_.projection.proj.forward(merged_cells(x, tiles, side, side, scale_), {})};
+    return {connector_.projection.proj.forward(merged_cells(x, tiles, side, side, scale_),
+                                               {.forest = {}, .adapter = adapter})};
   }
 
  private:
@@ -77,6 +78,7 @@ std::unique_ptr<Tower> make_smolvlm(const VisionConfig& config) {
 const RegisteredVisionFamily kSmolVlm({.model_type = "smolvlm",
                                        .help = "SmolVLM and SmolVLM2: SigLIP over tiles",
                                        .prefixes = {"vision_model.", "connector."},
+                                       .projector = {"connector."},
                                        .make = &make_smolvlm});
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,16 +40,29 @@ struct ImageFeatures {
   bool open = false;
 };
 
+struct VisionFamily;
+
+// The module that a tower's own names stand behind in a whole model.
+inline constexpr const char* kTowerParent = "model";
+
 class Tower : public nn::Module {
  public:
   // Differentiable in the tower's parameters. Each image is computed alone: its bits depend on
-  // nothing else. Throws DataError for pixels of another form.
-  virtual ImageFeatures forward(const ImagePixels& image) = 0;
+  // nothing else. `adapter`: nn::Context::adapter. Throws DataError for pixels of another form.
+  virtual ImageFeatures forward(const ImagePixels& image, int adapter) = 0;
+  ImageFeatures forward(const ImagePixels& image) { return forward(image, 0); }
+
+  // Whether a module or parameter, by its name in the tower, belongs to what maps features to the
+  // language model, deep ones included.
+  bool is_projector(const std::string& name) const;
 
   // Shapes in the files of tensors that have another one here: a convolution over patches is a
   // linear layer.
   std::map<std::string, std::vector<int64_t>> shapes_in_files;
-  MappedFiles files;  // what its weights are mapped from
+  MappedFiles files;                              // what its weights are mapped from
+  const VisionFamily* family = nullptr;           // null: it was made by hand
+  std::function<std::unique_ptr<Tower>()> again;  // makes another one, without values
+  bool projector_alone = false;  // adapters that are named are of the projector's layers alone
 };
 
 // config.json of a model that reads images.
@@ -63,6 +77,8 @@ struct VisionFamily {
   // The tower's tensors are those that begin so, behind an optional `model.`. Its own names are
   // these; a `vision_model.` after the first dot, which older files have, is left out.
   std::vector<std::string> prefixes;
+  // Of them, and of parts of them, what is the projector's.
+  std::vector<std::string> projector;
   std::unique_ptr<Tower> (*make)(const VisionConfig& config);
 };
 // By model_type.
