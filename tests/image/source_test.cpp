@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/sha256.h"
+#include "temper/image/decoded.h"
 #include "tests/golden.h"
 
 namespace temper {
@@ -95,4 +96,32 @@ TEST_CASE("a file that changed after its header was read is an error") {
 }
 
 }  // namespace
+TEST_CASE("bytes as a data: URI read back, and images are decoded once") {
+  const auto image = Image::open({.text = "data:image/png;base64," + kPixel}, "");
+  const std::string uri = data_uri(image->bytes());
+  CHECK(uri.starts_with("data:image/png;base64,"));
+  CHECK(Image::open({.text = uri}, "")->bytes() == image->bytes());
+  for (size_t cut = 1; cut < 4; ++cut) {
+    const std::string part = image->bytes().substr(cut);
+    CHECK(read_image_bytes({.text = data_uri(part)}, "") == part);
+  }
+  DecodedImages decoded;
+  decoded.check({{.begin = 0, .count = 1, .image = image}}, "here");
+  // The header is whole, and the pixels are not.
+  std::string broken = image->bytes();
+  broken.resize(broken.size() - 20);
+  const auto half = Image::open({.text = data_uri(broken)}, "");
+  for (int again = 0; again < 2; ++again) {
+    std::string why;
+    try {
+      decoded.check(
+          {{.begin = 0, .count = 1, .image = image}, {.begin = 1, .count = 1, .image = half}},
+          "here");
+    } catch (const DataError& e) {
+      why = e.what();
+    }
+    CHECK(why.starts_with("here: image 2: "));
+  }
+}
+
 }  // namespace temper

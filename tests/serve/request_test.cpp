@@ -127,6 +127,27 @@ TEST_CASE("messages of parts, and tools") {
         wrong);
 }
 
+TEST_CASE("images come in data: URIs, and parts have nothing else") {
+  const auto parts = [](const std::string& content) {
+    return R"({"messages": [{"role": "user", "content": [)" + content + "]}]}";
+  };
+  const CompletionRequest r = parse_request(
+      parts(R"({"type": "text", "text": "a"}, {"type": "image_url", "image": "secret.png",
+               "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}})"),
+      true);
+  CHECK(r.has_images);
+  CHECK(r.prompts.at(0)[0]["content"][1] ==
+        Json{{"type", "image_url"}, {"image_url", {{"url", "data:image/png;base64,AA=="}}}});
+  for (const char* wrong :
+       {R"({"type": "image", "image": "data:image/png;base64,AA=="})",
+        R"({"type": "image_url", "image_url": {"url": "http://x/y.png"}})",
+        R"({"type": "image_url", "image_url": "y.png"})",
+        R"({"type": "image_url", "image_url": {"path": "y.png"}})",
+        R"({"type": "image_url", "image_url": {"url": 1}})", R"({"type": "input_audio"})"})
+    CHECK_MESSAGE(problem(parts(wrong), true).starts_with("`messages`: found "), wrong);
+  CHECK_FALSE(chat(R"("n": 1)").has_images);
+}
+
 TEST_CASE("what is wrong is named") {
   CHECK(problem("[]").find("expected a JSON object") != std::string::npos);
   CHECK(problem("{\"prompt\": ").starts_with("the request's body: not valid JSON"));
