@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include "temper/base/error.h"
 #include "tests/data/folder.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::checks;
@@ -116,4 +118,29 @@ TEST_CASE("rows with the prompt of a training row are found, unless they are tha
   const data::SftRow tree =
       data::tree_of({{{1, 2, 3}, {-100, -100, 3}}, {{1, 2, 4, 5}, {-100, -100, -100, 5}}});
   CHECK(asked_key_of(tree) == size({1, 2, 3}, {-100, -100, 3}).asked);
+}
+
+TEST_CASE("images are counted and decoded once each, and rows with others are other rows") {
+  const auto open = [](const char* name) {
+    return Image::open({name}, golden_path("images/files"), {}, "rows.jsonl:1: image 1");
+  };
+  const auto row = [](const std::shared_ptr<const Image>& image) {
+    data::SftRow out = data::row_of({{1, 2, 2, 3}, {-100, -100, -100, 3}});
+    out.segments[0].images = {{1, 2, 0, image, nullptr}};
+    return out;
+  };
+  const data::SftRow grey = row(open("grey.png")), rgb = row(open("rgb.png"));
+  CHECK(key_of(grey) == key_of(row(open("grey.png"))));
+  CHECK(key_of(grey) != key_of(rgb));
+  CHECK(asked_key_of(grey) != asked_key_of(rgb));
+  CHECK(asked_key_of(grey) == asked_key_of(row(open("grey.png"))));
+  ImageChecks checks;
+  for (const data::SftRow* one : {&grey, &rgb, &grey}) checks.add(images_of(*one));
+  CHECK_THROWS_WITH_AS(checks.add(images_of(row(open("bad_cut.png")))),
+                       doctest::Contains("rows.jsonl:1: image 1: "), DataError);
+  RowSizes sizes;
+  checks.put(sizes);
+  CHECK(sizes.images == 4);
+  CHECK(sizes.image_tokens == 8);
+  CHECK(sizes.different_images == 2);
 }

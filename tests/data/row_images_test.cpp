@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/sha256.h"
 #include "temper/data/images/image_format.h"
 #include "temper/data/rows/preference_row.h"
 #include "temper/data/rows/prompt_row.h"
@@ -101,6 +103,33 @@ TEST_CASE("parts, marks and images without either stand where they are") {
   CHECK(says(text(asked(Json::array({own, words("a"), url}), Json())), "user\n" + two + "a" + two));
   // A mark is text where the row has no images.
   CHECK(says(text(asked("a<image>b", Json())), "user\na<image>b"));
+}
+
+TEST_CASE("a row's image knows the row when it is decoded much later") {
+  const SftRow row = read_seeing(seeing(), asked("ab", "bad_cut.png"));
+  CHECK_THROWS_WITH_AS(row.segments.at(0).images.at(0).image->decode(),
+                       doctest::Contains("rows.jsonl:7: image 1: "), DataError);
+}
+
+TEST_CASE("a struct {bytes, path} of Parquet is the bytes in base64, or the path without them") {
+  const SftFormat format = seeing();
+  const std::string grey = read_file(golden_path("images/files/grey.png"));
+  const auto digest = [&](const Json& source) {
+    return read_seeing(format, asked("ab", Json::array({source})))
+        .segments.at(0)
+        .images.at(0)
+        .image->digest();
+  };
+  const std::string pixel =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg="
+      "=";
+  CHECK(digest({{"path", kGrey}}) == sha256_hex(grey));
+  CHECK(digest({{"bytes", nullptr}, {"path", kGrey}}) == sha256_hex(grey));
+  CHECK(digest({{"bytes", pixel}, {"path", kGrey}}) != sha256_hex(grey));
+  CHECK(says(image_error(format, asked("ab", Json::array({{{"bytes", "x*"}}}))),
+             "rows.jsonl:7: image 1: base64 text: no base64"));
+  CHECK(says(image_error(format, asked("ab", Json::array({{{"bytes", 3}}}))),
+             "rows.jsonl:7: image 1: `bytes` must be text"));
 }
 
 TEST_CASE("spans are the images' tokens, which are not trained") {

@@ -56,6 +56,24 @@ TEST_CASE("an image is a path, a data: URI or bytes") {
   CHECK(Image::open({.text = "data:;base64," + spaced}, "")->digest() == by_uri->digest());
 }
 
+TEST_CASE("a file in base64 is decoded as it is, without a URI around it") {
+  const auto image = Image::open({.text = kPixel, .is_base64 = true}, "/nonexistent");
+  CHECK(image->path().empty());
+  CHECK(image->digest() == Image::open({.text = "data:;base64," + kPixel}, "")->digest());
+  CHECK(image->file_bytes() == 67);
+  CHECK(says(refusal({.text = "a*bc", .is_base64 = true}), "base64 text: no base64"));
+  CHECK(says(refusal({.text = "", .is_base64 = true}), "no bytes"));
+  CHECK(says(refusal({.text = kPixel, .is_base64 = true}, "", {.max_bytes = 66}), "at most 66"));
+}
+
+TEST_CASE("a broken image is named with its row when its pixels are read") {
+  for (const char* name : {"bad_cut.png", "bad_cut.jpg", "bad_cut.webp"}) {
+    const auto image = Image::open({.text = name}, kFiles, {}, "rows.jsonl:7: image 1");
+    const std::string begin = "rows.jsonl:7: image 1: " + kFiles + "/" + name + ": ";
+    CHECK_THROWS_WITH_AS(image->decode(), doctest::Contains(begin.c_str()), DataError);
+  }
+}
+
 TEST_CASE("sources of images that are refused") {
   CHECK(says(refusal({.text = "http://a.b/c.png"}), "http addresses are not read"));
   CHECK(says(refusal({.text = "https://a.b/c.png"}), "https addresses are not read"));

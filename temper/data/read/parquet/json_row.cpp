@@ -18,8 +18,7 @@ using arrow::Type;
 
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxRow = size_t{1} << 30;  // as kMaxLineBytes of jsonl.h
-// The member of a struct that is a file, {bytes, path}, as Hugging Face's datasets writes images.
-constexpr const char* kFileBytes = "bytes";
+constexpr const char* kFileBytes = "bytes";  // member of the struct of a file, {bytes, path}
 
 bool is_text(Type::type id) {
   return id == Type::STRING || id == Type::LARGE_STRING || id == Type::STRING_VIEW;
