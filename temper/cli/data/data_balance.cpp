@@ -52,7 +52,7 @@ class Balance : public Command {
                   mode_ == "under" ? data::BalanceMode::kUnder : data::BalanceMode::kOver);
     for (const int64_t row : data::balanced_rows(found, static_cast<uint64_t>(seed_))) {
       if (interrupted()) throw Interrupted();
-      out.line(rows.line(row), rows.where(row));
+      out.line(line_for(output_, inputs_, rows, row), rows.where(row));
     }
     if (!svg_.empty()) write_file_atomic(svg_, svg(found.groups));
     out.finish();

@@ -57,12 +57,13 @@ class Convert : public Command {
   std::string converted(const data::RowList& rows, int64_t i) const {
     if (to_.empty() && inputs_.columns.empty()) {
       rows.row(i);  // says what is wrong with it
-      return rows.line(i);
+      return line_for(output_, inputs_, rows, i);
     }
     Json row = rows.renamed(i, true);
     for (size_t f = 0; f < std::size(kFormats); ++f)
       if (to_ == kFormats[f])
         row = data::convert_row(row, static_cast<data::WrittenFormat>(f), rows.where(i));
+    move_images(row, directory_of(rows, i), output_);
     return dump_json(row);
   }
 

@@ -1,4 +1,5 @@
 // temper data dedup: leaves out rows that repeat earlier ones, or nearly do.
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -98,18 +99,40 @@ class Dedup : public Command {
     return by_.empty() ? data::texts_of(row).whole() : text_of(row, where);
   }
 
+  // The row's images, where they are part of what is compared.
+  std::string images(const Json& row, const data::RowList& rows, int64_t i) const {
+    if (!by_.empty() && by_ != "prompt") return {};
+    return images_of_row(inputs_, row, directory_of(rows, i));
+  }
+
+  // Texts beside different images have no shingle in common.
+  static data::Shingles of_images(data::Shingles shingles, const std::string& images) {
+    if (images.empty()) return shingles;
+    const uint64_t key = data::hash_of_text(images).low;
+    for (uint64_t& shingle : shingles) shingle ^= key;
+    std::sort(shingles.begin(), shingles.end());
+    return shingles;
+  }
+
   data::Shingles shingles(const data::RowList& rows, int64_t i) const {
-    return data::shingles_of(compared_text(rows.renamed(i), rows.where(i)),
-                             static_cast<int>(shingle_));
+    const Json row = rows.renamed(i);
+    return of_images(
+        data::shingles_of(compared_text(row, rows.where(i)), static_cast<int>(shingle_)),
+        images(row, rows, i));
   }
 
   Looked look_at(const data::RowList& rows, int64_t i) const {
-    Looked looked{.line = rows.line(i), .hash = {}, .shingles = {}};
+    Looked looked{.line = line_for(output_, inputs_, rows, i), .hash = {}, .shingles = {}};
     const std::string where = rows.where(i);
     const Json row = rows.renamed(i);
-    looked.hash = by_.empty() ? data::hash_of_fields(row) : data::hash_of_text(text_of(row, where));
+    const std::string pictures = images(row, rows, i);
+    if (by_.empty())
+      looked.hash = data::hash_of_fields(pictures.empty() ? row : comparable_row(inputs_, rows, i));
+    else
+      looked.hash = data::hash_of_text(text_of(row, where) + "\n" + pictures);
     if (!near_) return looked;
-    looked.shingles = data::shingles_of(compared_text(row, where), static_cast<int>(shingle_));
+    looked.shingles = of_images(
+        data::shingles_of(compared_text(row, where), static_cast<int>(shingle_)), pictures);
     looked.signature = data::signature_of(looked.shingles);
     return looked;
   }

@@ -70,8 +70,10 @@ class Pairs : public Command {
                        ": is a file of --rollouts, which would be lost");
   }
 
-  void add(OutputFile& out, const std::optional<Json>& pair) {
+  // from: the folder of the pair's rows, to which paths of images are relative.
+  void add(OutputFile& out, std::optional<Json> pair, const std::string& from = {}) {
     (pair ? pairs_ : skipped_) += 1;
+    if (pair) move_images(*pair, from, output_);
     if (pair) out.row(OutputRow(*pair));
   }
 
@@ -93,7 +95,8 @@ class Pairs : public Command {
         if (group.empty()) return;
         const std::vector<Json> pairs = data::best_against_worst(group, where);
         if (pairs.empty()) add(out, {});
-        for (const Json& pair : pairs) add(out, pair);
+        for (const Json& pair : pairs)
+          add(out, pair, std::filesystem::path(file).parent_path().string());
         group.clear();
       };
       while (rows.next(row)) {

@@ -42,7 +42,7 @@ class Split : public Command {
     for (const Side& side : sides_) check_rows_output(side.path, rows, "--output-dir: file");
     std::vector<data::RowHash> hashes;
     each_row(
-        "read", rows.size(), [&](int64_t i) { return hash_of(rows.renamed(i), rows.where(i)); },
+        "read", rows.size(), [&](int64_t i) { return hash_of(rows, i); },
         [&](int64_t, data::RowHash hash) { hashes.push_back(hash); });
     std::filesystem::create_directories(output_dir_);
     std::vector<double> shares;
@@ -54,7 +54,7 @@ class Split : public Command {
     for (int64_t i = 0; i < rows.size(); ++i) {
       if (interrupted()) throw Interrupted();
       Side& side = sides_[side_of[static_cast<size_t>(i)]];
-      side.file->line(rows.line(i));
+      side.file->line(line_for(side.path, inputs_, rows, i));
       ++side.rows;
       side.groups.insert(hashes[static_cast<size_t>(i)]);
     }
@@ -86,10 +86,15 @@ class Split : public Command {
                        " files, expected at most ", kMostSides);
   }
 
-  data::RowHash hash_of(const Json& row, const std::string& where) const {
-    if (by_.empty())
-      return data::hash_of_text(data::texts_of(row).prompt, static_cast<uint64_t>(seed_));
-    return data::hash_of_text(field_text(row, by_, where), static_cast<uint64_t>(seed_));
+  data::RowHash hash_of(const data::RowList& rows, int64_t i) const {
+    const Json row = rows.renamed(i);
+    std::string text =
+        by_.empty() ? data::texts_of(row).prompt : field_text(row, by_, rows.where(i));
+    if (by_.empty()) {  // the same words about another picture are another prompt
+      const std::string images = images_of_row(inputs_, row, directory_of(rows, i));
+      if (!images.empty()) text += "\n" + images;
+    }
+    return data::hash_of_text(text, static_cast<uint64_t>(seed_));
   }
 
   void print(int64_t rows) const {

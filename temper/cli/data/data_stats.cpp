@@ -8,7 +8,9 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/cli/data/data_tools.h"
+#include "temper/cli/data/image_stats.h"
 #include "temper/cli/parts/work.h"
+#include "temper/data/images/image_format.h"
 #include "temper/data/rows/length_summary.h"
 #include "temper/data/rows/row_texts.h"
 #include "temper/metrics/format.h"
@@ -50,6 +52,7 @@ class Stats : public Command {
     if (!model_.empty()) {
       tokenizer_ = find_tokenizer(model_);
       check<ConfigError>(tokenizer_ != nullptr, "--model ", model_, ": has no tokenizer");
+      images_of_ = data::find_image_format(model_, tokenizer_.get());
     }
     const data::RowGroups by = groups_.groups();
     const data::RowList rows = inputs_.open();
@@ -68,6 +71,7 @@ class Stats : public Command {
     data::RowHash fields, prompt;
     std::string domain;
     std::vector<std::pair<std::string, const char*>> types;
+    std::vector<LookedImage> images;
   };
   struct FieldCount {
     int64_t rows = 0;
@@ -83,11 +87,16 @@ class Stats : public Command {
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; })));
     looked.words = as_length(data::Words(text).all().size());
     if (tokenizer_) looked.tokens = as_length(tokenizer_->encode(text).size());
-    looked.fields = data::hash_of_fields(written);
-    looked.prompt = data::hash_of_text(texts.prompt);
+    const std::string images = images_of_row(inputs_, written, directory_of(rows, i));
+    looked.fields =
+        data::hash_of_fields(images.empty() ? written : comparable_row(inputs_, rows, i));
+    looked.prompt =
+        data::hash_of_text(images.empty() ? texts.prompt : texts.prompt + "\n" + images);
     looked.domain = by.of(row, rows.where(i));
     for (const auto& [name, value] : written.items())
       looked.types.emplace_back(name, type_of(value));
+    looked.images = look_at_images(written, inputs_.columns, directory_of(rows, i), rows.where(i),
+                                   images_of_ ? images_of_->processor.get() : nullptr);
     return looked;
   }
 
@@ -95,6 +104,7 @@ class Stats : public Command {
     characters_.push_back(looked.characters);
     words_.push_back(looked.words);
     if (tokenizer_) tokens_.push_back(looked.tokens);
+    images_.add(looked.images);
     repeated_rows_ += !rows_.insert(looked.fields).second;
     repeated_prompts_ += !prompts_.insert(looked.prompt).second;
     const auto domain = std::find_if(domains_.begin(), domains_.end(),
@@ -143,6 +153,14 @@ class Stats : public Command {
     out["histogram"] = {{"unit", unit()}, {"bins", nlohmann::ordered_json::array()}};
     for (const data::HistogramBin& bin : data::histogram_of(lengths()))
       out["histogram"]["bins"].push_back({{"from", bin.from}, {"to", bin.to}, {"rows", bin.rows}});
+    out["images"] = nullptr;
+    if (images_.any()) {
+      out["images"] = images_.json();
+      out["images"]["width"] = json_of(images_.widths());
+      out["images"]["height"] = json_of(images_.heights());
+      out["images"]["tokens"] = nullptr;
+      if (!images_.tokens().empty()) out["images"]["tokens"] = json_of(images_.tokens());
+    }
     out["duplicates"] = {{"rows", repeated_rows_}, {"prompts", repeated_prompts_}};
     for (const auto& [name, field] : fields_)
       out["fields"][name] = {{"rows", field.rows}, {"types", field.types}};
@@ -159,7 +177,9 @@ class Stats : public Command {
     to << count_of(rows.size()) << " rows, " << format_bytes(static_cast<double>(rows.bytes()))
        << " of JSON, " << files << (files == 1 ? " file" : " files") << "; "
        << count_of(repeated_rows_) << (repeated_rows_ == 1 ? " row repeats" : " rows repeat")
-       << " an earlier one, " << count_of(repeated_prompts_) << " an earlier prompt\n\n";
+       << " an earlier one, " << count_of(repeated_prompts_) << " an earlier prompt\n";
+    if (images_.any()) to << printable_line(images_.text()) << "\n";
+    to << "\n";
     to << padded("", 12) << right("all", 15) << right("mean", 10) << right("shortest", 10)
        << right("median", 10) << right("90 %", 10) << right("99 %", 10) << right("longest", 12)
        << "\n";
@@ -173,6 +193,11 @@ class Stats : public Command {
     line("characters", characters_);
     line("words", words_);
     if (tokenizer_) line("tokens", tokens_);
+    if (!images_.widths().empty()) {
+      line("image width", images_.widths());
+      line("image height", images_.heights());
+    }
+    if (!images_.tokens().empty()) line("image tokens", images_.tokens());
     print_fields();
     print_bars(by);
     to << std::flush;
@@ -220,6 +245,8 @@ class Stats : public Command {
   std::string model_, svg_;
   bool json_ = false;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const data::ImageFormat> images_of_;  // null: the model sees none
+  ImageStats images_;
   std::vector<int32_t> characters_, words_, tokens_;
   std::unordered_set<data::RowHash> rows_, prompts_;
   int64_t repeated_rows_ = 0, repeated_prompts_ = 0;

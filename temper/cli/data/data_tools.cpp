@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_files.h"
 #include "temper/data/rows/row_texts.h"
 #include "temper/metrics/format.h"
 #include "temper/text/unicode.h"
@@ -30,6 +31,46 @@ data::RowList DataInputs::open() const {
   std::vector<std::string> sources = inputs;
   std::replace(sources.begin(), sources.end(), std::string("-"), std::string("/dev/stdin"));
   return data::RowList(sources, columns);
+}
+
+namespace {
+
+std::string folder_of(const std::string& file) {
+  if (file.starts_with("/dev/")) return {};
+  return std::filesystem::path(file).parent_path().string();
+}
+
+}  // namespace
+
+std::string directory_of(const data::RowList& rows, int64_t row) {
+  return folder_of(rows.file(row));
+}
+
+void move_images(Json& row, const std::string& from, const std::string& output) {
+  if (output != "-") data::move_image_paths(row, {}, from, folder_of(output));
+}
+
+std::string line_for(const std::string& output, const DataInputs& inputs, const data::RowList& rows,
+                     int64_t row) {
+  std::string line = rows.line(row);
+  // Most rows have no field of that name, and need not be parsed.
+  if (output == "-" || (inputs.columns.empty() && line.find("image") == line.npos)) return line;
+  Json json = rows.row(row);
+  const bool moved =
+      data::move_image_paths(json, inputs.columns, directory_of(rows, row), folder_of(output));
+  return moved ? dump_json(json) : line;
+}
+
+Json comparable_row(const DataInputs& inputs, const data::RowList& rows, int64_t row) {
+  Json json = rows.renamed(row);
+  const std::string directory = directory_of(rows, row);
+  for (const data::Columns& columns : {data::Columns(), inputs.columns})
+    data::replace_images_by_digests(json, columns, directory);
+  return json;
+}
+
+std::string images_of_row(const DataInputs& inputs, const Json& row, const std::string& directory) {
+  return data::image_digests(row, inputs.columns, directory);
 }
 
 void GroupFlags::add_to(Flags& f) {

@@ -33,6 +33,19 @@ struct DataInputs {
   data::RowList open() const;
 };
 
+// The folder of the row's file; empty of standard input, whose paths are relative to this process.
+std::string directory_of(const data::RowList& rows, int64_t row);
+// The row's line, for a file in the directory of `output`: relative paths of images are rewritten.
+// Beside standard output they stay as they are.
+std::string line_for(const std::string& output, const DataInputs& inputs, const data::RowList& rows,
+                     int64_t row);
+// The same for a row that is written in its place; a field that --columns renames has its new name.
+void move_images(Json& row, const std::string& from, const std::string& output);
+// The row, renamed, with the SHA-256 of its images in their places; and of a
+// row as it is in its file its images' alone.
+Json comparable_row(const DataInputs& inputs, const data::RowList& rows, int64_t row);
+std::string images_of_row(const DataInputs& inputs, const Json& row, const std::string& directory);
+
 // --field and --rules.
 struct GroupFlags {
   std::string field, rules;

@@ -113,10 +113,12 @@ std::optional<Json> pair_of(const std::vector<const Json*>& group, const std::st
     return tokens;
   };
   const Json chosen = side(*best), rejected = side(*worst);
-  return Json{{"prompt_ids", ids(*best, "prompt_tokens")},
-              {"chosen_ids", chosen},
-              {"rejected_ids", rejected},
-              {"reward_difference", reward(*best) - reward(*worst)}};
+  Json pair{{"prompt_ids", ids(*best, "prompt_tokens")},
+            {"chosen_ids", chosen},
+            {"rejected_ids", rejected},
+            {"reward_difference", reward(*best) - reward(*worst)}};
+  if (best->contains("images")) pair["images"] = (*best)["images"];
+  return pair;
 }
 
 }  // namespace
