@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -27,10 +28,11 @@ struct StepPlan {
   double supervised_tokens = 0;  // supervised tokens that the loss counts
   int64_t images = 0;            // of the step's units, a shared prompt's once
   int64_t image_tokens = 0;      // that stand for them
+  std::map<std::string, std::string> image_files;  // SHA-256 of those that are files, by path
   // The loss reads more of a pass than its targets: one without targets is not passed over.
   bool every_token = false;
 
-  // Adds to `images` and `image_tokens` those of units, which are all of the step.
+  // Adds the images of units, which are all of the step, to the three members above.
   void count_images(std::span<const PackUnit> units);
 };
 

@@ -84,6 +84,7 @@ bool Trainer::step() {
   std::optional<trace::Span> span(std::in_place, "step", step_ + 1);
   std::optional<StepPlan> plan = next();
   if (!plan) return false;
+  image_files_ = std::move(plan->image_files);
   double tokens_computed = 0;
   const LossSums sums = forward_backward(*plan, tokens_computed);
   task_.before_update(step_ + 1);
@@ -100,6 +101,9 @@ void StepPlan::count_images(std::span<const PackUnit> units) {
   for (const PackUnit& unit : units) {
     images += unit.num_images();
     image_tokens += unit.num_image_tokens();
+    for (const PackUnit::Segment& segment : unit.segments)
+      for (const ImageSpan& span : segment.images)
+        if (!span.image->path().empty()) image_files[span.image->path()] = span.image->digest();
   }
 }
 
@@ -408,7 +412,7 @@ void Trainer::leave_lost(RunDirectory& directory) {
 }
 
 void Trainer::after_step(RunDirectory& directory) {
-  directory.log(row_, task_.rollout_file());
+  directory.log(row_, {task_.rollout_file(), std::move(image_files_)});
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
   if (due(section_.eval_every)) stopped_ = evaluate(directory);
   const Agreed agreed = agree(directory);

@@ -85,6 +85,7 @@ class Trainer {
   dist::Mesh mesh_;
   Task& task_;
   std::vector<std::unique_ptr<Hook>> hooks_;
+  std::map<std::string, std::string> image_files_;  // StepPlan's, of the last step
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false, left_ = false;  // left_: the directory was lost, and another one is used
   double saved_at_ = 0;                  // time of the last checkpoint, seconds

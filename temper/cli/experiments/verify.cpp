@@ -19,6 +19,7 @@
 #include "temper/cli/verbs.h"
 #include "temper/process/scratch.h"
 #include "temper/text/unicode.h"
+#include "temper/train/manifest/changed_images.h"
 
 namespace temper::cli {
 namespace {
@@ -127,6 +128,8 @@ class Verify : public Command {
     arguments.insert(arguments.end(), settings_.begin(), settings_.end());
     read_verb_config(moved, arguments, run_->verb().name);
     for (const std::string& file : train::changed_files(moved, inputs.value)) differs(inputs, file);
+    for (const auto& [line, what] : train::changed_images(run_->steps(), config.data, moved.data))
+      differs(*line, what);
     evaluates_ = moved.train.early_stopping.metric || moved.train.keep_best.metric;
     serving_ = moved.roles.serving();
     if constexpr (requires { moved.rollout.server.used(); })

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -85,6 +86,15 @@ std::vector<ManifestLine> read_manifest(const std::string& path) {
     lines.push_back(std::move(line));
   }
   return lines;
+}
+
+std::map<std::string, std::string> images_of_line(const ManifestLine& line) {
+  std::map<std::string, std::string> images;
+  const auto found = line.value.find("images");
+  if (found == line.value.end() || !found->is_object()) return images;
+  for (const auto& [path, digest] : found->items())
+    images[path] = digest.is_string() ? digest.get<std::string>() : std::string();
+  return images;
 }
 
 Json weight_digests(const std::string& checkpoint) {
@@ -164,8 +174,10 @@ std::unique_ptr<Manifest> Manifest::resume(const std::string& directory, int64_t
   made->before_last_ = last.value[kPrevious].get<std::string>();
   made->end_ = static_cast<int64_t>(kept.size());
   made->last_at_ = made->end_ - std::ssize(last.text) - 1;
-  for (const ManifestLine& line : lines)
+  for (const ManifestLine& line : lines) {
     if (!line.is_step()) made->inputs_ = line.value;
+    for (const auto& [path, digest] : images_of_line(line)) made->images_[path] = digest;
+  }
   return made;
 }
 
@@ -188,13 +200,17 @@ void Manifest::add_inputs(MakeInputs inputs) {
   }));
 }
 
-void Manifest::add_step(const MetricsRow& row, const std::string& rollout) {
+void Manifest::add_step(const MetricsRow& row, const StepFiles& files) {
   MetricsRow kept(row.step());
   for (const char* name : {"loss", "grad_norm"})
     if (const MetricsRow::Value* value = row.find(name)) kept.set(name, *value);
   std::string begin = kept.json();
   begin.pop_back();
-  if (!rollout.empty()) begin += ", \"rollout\": \"" + sha256_of_file(rollout) + "\"";
+  if (!files.rollout.empty()) begin += ", \"rollout\": \"" + sha256_of_file(files.rollout) + "\"";
+  Json images = Json::object();
+  for (const auto& [path, digest] : files.images)
+    if (std::exchange(images_[path], digest) != digest) images[path] = digest;
+  if (!images.empty()) begin += ", \"images\": " + dump_json(images);
   const std::lock_guard lock(mutex_);
   waiting_.push_back({row.step(), std::move(begin)});
   write_ready(0);

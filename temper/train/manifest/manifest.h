@@ -5,6 +5,9 @@
 //   {"step": 1, "loss": x, "grad_norm": x, "rollout": SHA, "weights": {"policy": SHA}, "previous":
 //   SHA}
 //
+// A step's line has `images`, {PATH: SHA}, where its rows read image files for the first time;
+// nothing is hashed for it, as reading a row's image takes its digest.
+//
 // `previous` is the SHA-256 of the line before, without its newline. The first line is that of the
 // inputs (manifest_inputs.h). Another one stands where the run went on with other inputs or
 // settings; its `after` is the number of steps before. Of a run that began at a checkpoint whose
@@ -19,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -30,6 +34,12 @@
 #include "temper/metrics/row.h"
 
 namespace temper::train {
+
+// Files that a step made or read.
+struct StepFiles {
+  std::string rollout = {};                        // of its rollout batch, "" for none
+  std::map<std::string, std::string> images = {};  // SHA-256 of each by its path
+};
 
 // A line of the file.
 struct ManifestLine {
@@ -51,6 +61,9 @@ struct BrokenManifest : DataError {
 // of the steps. A last line without a newline, which a killed run was writing, is left out. Empty:
 // there is no file. Throws BrokenManifest.
 std::vector<ManifestLine> read_manifest(const std::string& path);
+
+// `images` of a step's line: the SHA-256 by path.
+std::map<std::string, std::string> images_of_line(const ManifestLine& line);
 
 // The digests (SHA-256) of the weights in a checkpoint's directory: {"policy": SHA}.
 Json weight_digests(const std::string& checkpoint);
@@ -79,8 +92,9 @@ class Manifest {
   const Json& inputs() const { return inputs_; }
   // A line of inputs from here on.
   void add_inputs(MakeInputs inputs);
-  // The line of a step; `rollout`: the file of its rollout batch, "" for none.
-  void add_step(const MetricsRow& row, const std::string& rollout);
+  // The line of a step. Of its images those stand there whose digests no line before has: each
+  // image of the run once, unless it changed.
+  void add_step(const MetricsRow& row, const StepFiles& files);
   // The step's line, the last one, waits for the digests of its weights.
   void await_weights(int64_t step);
   // Adds members to the line of a step, the last one or one that waits for them. Any thread calls
@@ -110,6 +124,7 @@ class Manifest {
   std::string last_text_, before_last_;  // its text, and its `previous`
   int64_t last_at_ = 0, end_ = 0;        // bytes: its place, and the file's end
   Json inputs_;
+  std::map<std::string, std::string> images_;  // that lines have
   std::atomic<bool> cancelled_ = false;
   std::vector<std::future<void>> computing_;  // last: they use the others
 };

@@ -78,14 +78,14 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
       std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));
 }
 
-void RunDirectory::log(const MetricsRow& row, const std::string& rollout) {
+void RunDirectory::log(const MetricsRow& row, const StepFiles& files) {
   if (metrics_) metrics_->log(row);
   if (row.is_eval()) {
     saved_ = -1;  // hooks have another state now
     return;
   }
   ++metrics_rows_;
-  if (manifest_) manifest_->add_step(row, rollout);
+  if (manifest_) manifest_->add_step(row, files);
 }
 void RunDirectory::warn(const std::string& message) {
   if (metrics_) metrics_->warn(message);

@@ -49,8 +49,8 @@ class RunDirectory : public Messages {
 
   // Opens the sinks for a run of so many steps.
   void open_metrics(int64_t steps, std::vector<MetricInfo> infos);
-  // `rollout`: the file of the rollout batch that began with the row's step; "": none did.
-  void log(const MetricsRow& row, const std::string& rollout = "");
+  // files: of the row's step.
+  void log(const MetricsRow& row, const StepFiles& files = {});
   void warn(const std::string& message);
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
