@@ -19,6 +19,7 @@
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/work.h"
 #include "temper/cli/tinker_flags.h"
+#include "temper/data/images/image_format.h"
 #include "temper/generate/sampling/option_values.h"
 #include "temper/generate/sampling/suggested_sampling.h"
 #include "temper/http/access.h"
@@ -304,6 +305,8 @@ class Serve : public Command {
   tinker::ServiceOptions tinker_options() {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
+    options.chunks = {data::find_image_format(model_.model, options_.format.tokenizer.get()),
+                      options_.format.tokenizer};
     options.most_positions = options_.most_positions;
     options.most_sampling = most_requests_;
     options.warn = options_.warn;

@@ -49,6 +49,8 @@ std::string digest_of(const ForwardBackwardRequest& request) {
   }
   for (const WireDatum& datum : request.data) {
     digest.add_all(datum.tokens);
+    for (const WireImage& image : datum.images)
+      digest.add(std::to_string(image.at)).add(image.source.bytes);
     for (const auto& [key, tensor] : datum.inputs)
       digest.add(key)
           .add_all(tensor.shape)

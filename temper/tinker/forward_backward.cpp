@@ -47,6 +47,7 @@ LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits)
   for (size_t d = 0; d < request.data.size(); ++d) {
     WireDatum& datum = request.data[d];
     const std::string where = str("data[", d, "]");
+    ImageSpans images = place_chunks(limits.chunks, datum.images, datum.tokens, where);
     const int64_t length = static_cast<int64_t>(datum.tokens.size());
     check<DataError>(length >= 1 && length <= limits.most_positions, where, ": model_input has ",
                      length, " tokens, expected 1 to ", limits.most_positions);
@@ -62,8 +63,10 @@ LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits)
     check<DataError>(cells <= limits.most_cells, "data: more than ", limits.most_cells,
                      " log-probabilities would be answered; send fewer data in a request");
     batch.tokens.push_back(std::move(datum.tokens));
+    batch.images.push_back(std::move(images));
     batch.targets.push_back(std::move(targets));
     datum.inputs.clear();
+    datum.images.clear();
   }
   return batch;
 }
@@ -167,7 +170,7 @@ void ForwardBackward::begin_slices() {
       }
       targets.token.push_back(of.token[i]);
     }
-    pass.add_row(batch_.tokens[d], position, first, adapter_.index());
+    pass.add_row(batch_.tokens[d], position, first, adapter_.index(), batch_.images[d]);
   }
   targets.offset.push_back(targets.token.size());
   if (piece_.trains) held_.emplace(adapter_);

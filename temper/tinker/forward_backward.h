@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "temper/tinker/adapter.h"
+#include "temper/tinker/chunks.h"
 #include "temper/tinker/losses.h"
 #include "temper/tinker/sliced_pass.h"
 #include "temper/train/forward_pass.h"
@@ -25,12 +26,14 @@ struct LossBatch {
   LossSpec loss;
   bool forward_only = false;
   std::vector<std::vector<int32_t>> tokens;  // by datum
+  std::vector<ImageSpans> images;            // by datum
   std::vector<Targets> targets;              // by datum
 };
 struct BatchLimits {
   int64_t vocabulary = 0, most_positions = 0;  // the model's; of one datum
   int64_t most_trained = INT64_MAX;            // tokens of one datum in a backward pass
   int64_t most_cells = int64_t{1} << 24;       // log-probabilities that are answered
+  ChunkFormat chunks = {};
 };
 // Throws DataError for what the model or the loss cannot take.
 LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits);

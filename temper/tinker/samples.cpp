@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "temper/base/error.h"
+#include "temper/models/vision/image_rows.h"
 
 namespace temper::tinker {
 
@@ -29,6 +30,7 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
   sampling->failed_ = std::move(failed);
   generate::Request& asked = sampling->asked_;
   asked.prompt = request.prompt;
+  asked.rows = models::external_rows(request.images);
   asked.num_samples = request.num_samples;
   asked.options = request.options;
   asked.options.top_logprobs = request.top_of_samples;

@@ -11,6 +11,7 @@
 #include "temper/serve/body.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/tinker/adapter.h"
+#include "temper/tinker/chunks.h"
 #include "temper/tinker/sliced_pass.h"
 #include "temper/tinker/wire.h"
 
@@ -18,6 +19,7 @@ namespace temper::tinker {
 
 struct SampleRequest {
   std::vector<int32_t> prompt;
+  ImageSpans images;  // which of its tokens stand for images
   int64_t num_samples = 1;
   generate::GenerationOptions options;
   bool prompt_logprobs = false;
@@ -30,7 +32,8 @@ struct SampleRequest {
 
 // Reads the body of `asample`. Throws DataError for what is wrong or not offered. most_positions:
 // of a prompt and its completion; the completion is shortened to fit, the prompt is not.
-SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions);
+SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions,
+                          const ChunkFormat& chunks = {});
 
 // What a client waits for. One of `done` and `failed` is called, once: on the sampling thread, or
 // within start().

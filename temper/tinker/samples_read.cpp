@@ -12,30 +12,58 @@ namespace {
 constexpr int64_t kMostSamples = 1024, kMostTop = 1024;
 constexpr int64_t kMostTopTokens = int64_t{1} << 24;  // likeliest tokens that are answered
 constexpr int64_t kUsualTokens = 4096;  // where a request does not say how many at most
-constexpr size_t kMostStops = 64;
+constexpr size_t kMostStops = 64, kMostImages = 1024;
 
 using serve::Members;
 using serve::wrong;
 
-std::vector<int32_t> read_prompt(const Json* prompt, int64_t vocabulary) {
+// {"type": "image", "data": base64, "expected_tokens"}, or an asset pointer whose location is a
+// data: URI: what lies elsewhere is not fetched.
+WireImage read_image_chunk(const Json& chunk) {
+  constexpr const char* kChunks = "prompt.chunks";
+  const bool is_pointer = chunk["type"] == "image_asset_pointer";
+  const Json content = chunk.value(is_pointer ? "location" : "data", Json());
+  WireImage image;
+  if (content.is_string()) image.source = {content.get<std::string>(), {}, !is_pointer};
+  if (image.source.text.empty() || (is_pointer && !is_data_uri(image.source.text)))
+    wrong(kChunks, content,
+          is_pointer ? "the location of an image as a data: URI: nothing else is fetched; or a "
+                       "chunk `image` with its bytes"
+                     : "the `data` of an image, in base64");
+  const Json tokens = chunk.value("expected_tokens", Json());
+  if (!tokens.is_null() && (!tokens.is_number_integer() || tokens < 0))
+    wrong(kChunks, tokens, "expected_tokens, a whole number");
+  if (!tokens.is_null()) image.expected_tokens = tokens.get<int64_t>();
+  return image;
+}
+
+void read_prompt(const Json* prompt, int64_t vocabulary, const ChunkFormat& format,
+                 SampleRequest& request) {
   if (!prompt || !prompt->is_object()) wrong("prompt", prompt ? *prompt : Json(), "an object");
   const auto chunks = prompt->find("chunks");
   if (chunks == prompt->end() || !chunks->is_array()) wrong("prompt", *prompt, "a list `chunks`");
-  std::vector<int32_t> tokens;
+  std::vector<int32_t>& tokens = request.prompt;
+  std::vector<WireImage> images;
   for (const Json& chunk : *chunks) {
-    const bool is_text = chunk.is_object() && chunk.contains("tokens") &&
-                         chunk["tokens"].is_array() &&
-                         (!chunk.contains("type") || chunk["type"] == "encoded_text");
-    if (!is_text)
-      wrong("prompt.chunks", chunk, "chunks of tokens (encoded_text): the model reads text alone");
+    const Json type = chunk.is_object() ? chunk.value("type", Json("encoded_text")) : Json();
+    if (type == "image" || type == "image_asset_pointer") {
+      if (images.size() == kMostImages)
+        wrong("prompt", Json(), str("at most ", kMostImages, " images"));
+      images.push_back(read_image_chunk(chunk));
+      images.back().at = tokens.size();
+      continue;
+    }
+    const bool is_text =
+        type == "encoded_text" && chunk.contains("tokens") && chunk["tokens"].is_array();
+    if (!is_text) wrong("prompt.chunks", chunk, "chunks of tokens (encoded_text) or images");
     for (const Json& token : chunk["tokens"]) {
       if (!token.is_number_integer() || token < 0 || token >= vocabulary)
         wrong("prompt.chunks", token, str("token ids below ", vocabulary));
       tokens.push_back(token.get<int32_t>());
     }
   }
+  request.images = place_chunks(format, images, tokens, "`prompt`");
   check<DataError>(!tokens.empty(), "`prompt`: found no tokens, expected at least one");
-  return tokens;
 }
 
 // Absent: the model's end tokens alone. A list, the empty one too, stands in their place.
@@ -128,10 +156,11 @@ void read_targets(const Json* targets, SampleRequest& request, int64_t vocabular
 
 }  // namespace
 
-SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions) {
+SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions,
+                          const ChunkFormat& chunks) {
   Members members(body);
   SampleRequest request;
-  request.prompt = read_prompt(members.find("prompt"), vocabulary);
+  read_prompt(members.find("prompt"), vocabulary, chunks, request);
   request.num_samples = members.integer("num_samples", 1, kMostSamples).value_or(1);
   read_sampling(members.find("sampling_params"), request, most_positions);
   request.prompt_logprobs = members.flag("prompt_logprobs");
@@ -182,7 +211,7 @@ TargetLogprobs::TargetLogprobs(models::CausalLM& model, int adapter, const Sampl
   if (cell.empty()) return;
   targets.offset.push_back(cell.size());
   train::ForwardPass pass;
-  pass.add_row(request.prompt, position, first, adapter);
+  pass.add_row(request.prompt, position, first, adapter, request.images);
   pass_ =
       std::make_unique<SlicedPass>(model, std::move(pass), std::move(targets), false,
                                    [this, cell = std::move(cell)](std::span<const float> logprobs) {

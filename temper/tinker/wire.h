@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "temper/image/source.h"
+
 namespace temper::tinker {
 
 // An input of a loss, as a client sent it. Values of a sparse matrix are those that it lists.
@@ -28,8 +30,16 @@ struct WireTensor {
   }
 };
 
+// A chunk that is an image.
+struct WireImage {
+  size_t at = 0;  // tokens of text before it
+  ImageSource source;
+  std::optional<int64_t> expected_tokens = {};
+};
+
 struct WireDatum {
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens;  // of text
+  std::vector<WireImage> images = {};
   std::map<std::string, WireTensor> inputs;
 };
 
@@ -45,8 +55,8 @@ struct ForwardBackwardRequest {
 };
 
 // Reads a message; memory stays within a small multiple of the body's size. Throws DataError for a
-// malformed one, for inputs that are no tokens (images, audio), and for more than 65,536 data or
-// 262,144 tensors.
+// malformed one, for inputs that are neither tokens nor images (audio), and for more than 65,536
+// data, 262,144 tensors, or 1,024 images in one datum.
 ForwardBackwardRequest read_forward_backward(std::string_view body);
 // The model and number of a message of which the rest cannot be read. Nothing: not even those can.
 struct ForwardBackwardHead {

@@ -1,9 +1,6 @@
-#include <zstd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <protozero/pbf_message.hpp>
 
 #include "temper/base/error.h"
@@ -20,6 +17,7 @@ constexpr size_t kMostDimensions = 8;
 constexpr size_t kMostInputs = 64;  // of a datum, and keys of a loss's configuration
 // Of a request: each takes many times the bytes that an empty one has in a message.
 constexpr size_t kMostData = size_t{1} << 16, kMostTensors = size_t{1} << 18;
+constexpr size_t kMostImages = 1024;  // of a datum
 
 using protozero::pbf_reader;
 
@@ -61,11 +59,40 @@ std::vector<To> elements(std::string_view bytes, const char* what) {
   return out;
 }
 
-void read_chunk(pbf_reader chunk, std::vector<int32_t>& tokens) {
+// Of `format` nothing is read: the bytes say what they are.
+WireImage read_image(pbf_reader message) {
+  WireImage image;
+  while (message.next()) switch (message.tag()) {
+      case 1:
+        image.source.bytes = text_of(message);
+        break;
+      case 3:
+        image.expected_tokens = integer_of(message);
+        break;
+      case 4:
+        check<DataError>(false,
+                         "model_input: override_dimensions of an image is not offered; resize the "
+                         "image itself");
+        break;
+      default:
+        message.skip();
+    }
+  check<DataError>(!image.source.bytes.empty(), "model_input: an image without data");
+  return image;
+}
+
+void read_chunk(pbf_reader chunk, WireDatum& datum) {
+  std::vector<int32_t>& tokens = datum.tokens;
   while (chunk.next()) {
+    if (chunk.tag() == 2) {
+      datum.images.push_back(read_image(message_of(chunk)));
+      datum.images.back().at = tokens.size();
+      check<DataError>(datum.images.size() <= kMostImages, "model_input: more than ", kMostImages,
+                       " images");
+      continue;
+    }
     check<DataError>(chunk.tag() == 1,
-                     "model_input: found an image or audio, expected tokens "
-                     "(encoded_text): this server's models read text alone");
+                     "model_input: found audio, expected tokens (encoded_text) or images");
     for (pbf_reader text = message_of(chunk); text.next();) {
       if (text.tag() != 1) {
         text.skip();
@@ -163,7 +190,7 @@ WireDatum read_datum(pbf_reader message, size_t& tensors) {
   WireDatum datum;
   while (message.next()) {
     if (message.tag() == 1) {
-      read_chunk(message_of(message), datum.tokens);
+      read_chunk(message_of(message), datum);
     } else if (message.tag() == 2) {
       WireTensor tensor;
       std::string key = read_entry(
@@ -268,30 +295,6 @@ std::optional<ForwardBackwardHead> read_forward_backward_head(std::string_view b
   return head;
 } catch (const std::exception&) {
   return std::nullopt;
-}
-
-std::string decompress_zstd(std::string_view body, size_t most_bytes) {
-  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
-                                                                   &ZSTD_freeDCtx);
-  check(context != nullptr, "zstd: no memory");
-  // A frame may ask for a window that holds all of it.
-  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, 27);
-  std::string text;
-  std::string part(ZSTD_DStreamOutSize(), '\0');
-  ZSTD_inBuffer in{body.data(), body.size(), 0};
-  size_t left = 1;
-  while (in.pos < in.size || left > 0) {
-    ZSTD_outBuffer out{part.data(), part.size(), 0};
-    const size_t before = in.pos;
-    left = ZSTD_decompressStream(context.get(), &out, &in);
-    check<DataError>(!ZSTD_isError(left), "Content-Encoding zstd: ", ZSTD_getErrorName(left));
-    check<DataError>(text.size() + out.pos <= most_bytes,
-                     "Content-Encoding zstd: the body is more than ", most_bytes,
-                     " bytes when decompressed");
-    text.append(part, 0, out.pos);
-    check<DataError>(in.pos > before || out.pos > 0, "Content-Encoding zstd: the body ends early");
-  }
-  return text;
 }
 
 }  // namespace temper::tinker

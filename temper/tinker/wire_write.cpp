@@ -1,6 +1,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <memory>
 #include <protozero/pbf_writer.hpp>
 
 #include "temper/base/error.h"
@@ -110,6 +111,30 @@ std::string write_sample(const SampleResult& result) {
   add_top(message, 3, result.prompt_top);
   if (!result.targets.shape.empty()) add_tensor(message, 5, result.targets);
   return body;
+}
+
+std::string decompress_zstd(std::string_view body, size_t most_bytes) {
+  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
+                                                                   &ZSTD_freeDCtx);
+  check(context != nullptr, "zstd: no memory");
+  // A frame may ask for a window that holds all of it.
+  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, 27);
+  std::string text;
+  std::string part(ZSTD_DStreamOutSize(), '\0');
+  ZSTD_inBuffer in{body.data(), body.size(), 0};
+  size_t left = 1;
+  while (in.pos < in.size || left > 0) {
+    ZSTD_outBuffer out{part.data(), part.size(), 0};
+    const size_t before = in.pos;
+    left = ZSTD_decompressStream(context.get(), &out, &in);
+    check<DataError>(!ZSTD_isError(left), "Content-Encoding zstd: ", ZSTD_getErrorName(left));
+    check<DataError>(text.size() + out.pos <= most_bytes,
+                     "Content-Encoding zstd: the body is more than ", most_bytes,
+                     " bytes when decompressed");
+    text.append(part, 0, out.pos);
+    check<DataError>(in.pos > before || out.pos > 0, "Content-Encoding zstd: the body ends early");
+  }
+  return text;
 }
 
 std::string compress_zstd(std::string_view body) {

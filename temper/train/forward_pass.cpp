@@ -86,9 +86,10 @@ void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step, int adapter) 
 }
 
 void ForwardPass::add_row(std::span<const int32_t> tokens, std::span<const int64_t> position,
-                          std::span<const int64_t> target, int adapter) {
+                          std::span<const int64_t> target, int adapter,
+                          std::span<const ImageSpan> images) {
   const int64_t first = forest->num_tokens(), targets = num_targets();
-  forest->add_root(tokens);
+  forest->add_root(tokens, 0, models::external_rows(images));
   for (const int64_t place : position) row_M.push_back(first + place);
   target_M.insert(target_M.end(), target.begin(), target.end());
   belong_to(adapter, first, targets);

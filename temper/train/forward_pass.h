@@ -76,7 +76,8 @@ struct ForwardPass {
   // A row with targets by place: target[i] is asked for after the row's token position[i], which
   // may be named more than once. Without dropout.
   void add_row(std::span<const int32_t> tokens, std::span<const int64_t> position,
-               std::span<const int64_t> target, int adapter);
+               std::span<const int64_t> target, int adapter,
+               std::span<const ImageSpan> images = {});
   // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
   // targets, in order.
   template <class Of>

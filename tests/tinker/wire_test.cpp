@@ -109,21 +109,41 @@ TEST_CASE("a message that is cut or changed is read or refused, and nothing else
   CHECK_THROWS_AS(read_forward_backward(text), DataError);
 }
 
-TEST_CASE("an image in place of tokens is refused with a reason") {
-  std::string text;
-  {
-    protozero::pbf_writer message(text), datum(message, 3), chunk(datum, 1), image(chunk, 2);
-    image.add_bytes(1, std::string("PNG"));
-  }
-  CHECK_THROWS_WITH_AS(read_forward_backward(text), doctest::Contains("text alone"), DataError);
+TEST_CASE("images stand between the tokens of text; audio and other sizes are refused") {
+  const std::string tokens("\5\0\0\0\6\0\0\0", 8);
+  const auto with = [&](int field, int member, const std::string& bytes) {
+    std::string text;
+    {
+      protozero::pbf_writer message(text), datum(message, 3);
+      for (const int chunk : {1, field, 1}) {
+        protozero::pbf_writer one(datum, 1), content(one, static_cast<uint32_t>(chunk));
+        content.add_bytes(static_cast<uint32_t>(chunk == 1 ? 1 : member),
+                          chunk == 1 ? tokens : bytes);
+        if (chunk == 2) content.add_int32(3, 9);
+      }
+    }
+    return text;
+  };
+  const WireDatum datum = read_forward_backward(with(2, 1, "PNG")).data.at(0);
+  CHECK(datum.tokens == std::vector<int32_t>{5, 6, 5, 6});
+  REQUIRE(datum.images.size() == 1);
+  CHECK(datum.images[0].at == 2);
+  CHECK(datum.images[0].source.bytes == "PNG");
+  CHECK(datum.images[0].expected_tokens == 9);
+  const auto refused = [&](const std::string& text, const char* why) {
+    CHECK_THROWS_WITH_AS(read_forward_backward(text), doctest::Contains(why), DataError);
+  };
+  refused(with(3, 1, "x"), "found audio");
+  refused(with(2, 1, ""), "without data");
+  refused(with(2, 4, ""), "override_dimensions");
 }
 
 TEST_CASE("of a request that cannot be read, its model and number are known") {
   std::string text = request();
   {
     protozero::pbf_writer message(text);
-    protozero::pbf_writer datum(message, 3), chunk(datum, 1), image(chunk, 2);
-    image.add_string(1, "pixels");
+    protozero::pbf_writer datum(message, 3), chunk(datum, 1), audio(chunk, 3);
+    audio.add_string(1, "sound");
   }
   CHECK_THROWS_AS(read_forward_backward(text), DataError);
   const auto head = read_forward_backward_head(text);

@@ -28,6 +28,7 @@ struct ServiceOptions {
   std::vector<std::string> names;  // of the base model
   std::vector<std::string> paths;  // which clients may name it by, too
   bool has_tokenizer = false;      // in the model's directory
+  ChunkFormat chunks = {};         // how the model reads images
   int64_t most_positions = 0;      // of a datum, of a prompt and its completion
   int64_t pass_tokens = 512;       // of a training pass, between which others are served
   // Limits of what clients can make the server hold.

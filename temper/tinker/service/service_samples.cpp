@@ -41,7 +41,8 @@ Json Service::sample(const std::string& owner, const Json& body) {
     const std::lock_guard lock(mutex_);
     if (const auto before = known(*sampler_of(owner, id))) return *before;
   }
-  const SampleRequest request = read_sample(body, model_.vocab_size, options_.most_positions);
+  const SampleRequest request =
+      read_sample(body, model_.vocab_size, options_.most_positions, options_.chunks);
   SamplerPointer sampler;
   std::string future;
   bool waits = false;

@@ -40,13 +40,17 @@ Json Service::forward_backward(const std::string& owner, ForwardBackwardRequest 
   int64_t bytes = 0;
   for (const WireDatum& datum : request.data) {
     bytes += static_cast<int64_t>(datum.tokens.size() * sizeof(int32_t));
+    for (const WireImage& image : datum.images)
+      bytes += static_cast<int64_t>(image.source.bytes.size());
     for (const auto& [name, tensor] : datum.inputs)
       bytes += static_cast<int64_t>(tensor.size()) * 24;  // as a target
   }
   const auto batch = std::make_shared<LossBatch>();
   const auto validate = [&] {
-    *batch = check_batch(std::move(request),
-                         {model_.vocab_size, options_.most_positions, most_trained_});
+    *batch = check_batch(std::move(request), {.vocabulary = model_.vocab_size,
+                                              .most_positions = options_.most_positions,
+                                              .most_trained = most_trained_,
+                                              .chunks = options_.chunks});
   };
   return enqueue(owner, model_id, seq, digest, bytes, validate,
                  [&](const ModelPointer& model, const std::string& future) {
