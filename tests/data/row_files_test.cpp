@@ -9,6 +9,7 @@
 #include "temper/base/file.h"
 #include "temper/base/sha256.h"
 #include "temper/data/images/image_fields.h"
+#include "temper/data/read/row_set.h"
 #include "tests/data/folder.h"
 #include "tests/golden.h"
 
@@ -86,4 +87,20 @@ TEST_CASE("relative paths lead to the same file from another directory") {
   // Bytes that stand beside a path are the picture.
   Json whole = row_with(Json::array({{{"bytes", "AA=="}, {"path", "x.png"}}}));
   CHECK_FALSE(move_image_paths(whole, {}, from, to));
+}
+
+TEST_CASE("rows of one question about different pictures are held out like different prompts") {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 16; ++i)
+    lines += row_with({"picture" + std::to_string(i / 2) + ".png"}).dump() + "\n";
+  SourceSpec spec{folder.write("rows.jsonl", lines)};
+  spec.held_out = {.fraction = 0.25, .seed = 3};
+  const RowSet rest(spec);
+  spec.only_held_out = true;
+  const RowSet held(spec);
+  CHECK(held.size() == 4);
+  CHECK(rest.size() == 12);
+  for (int64_t i = 0; i < held.size(); ++i)
+    for (int64_t k = 0; k < rest.size(); ++k) CHECK(held.row(i)["images"] != rest.row(k)["images"]);
 }

@@ -55,6 +55,12 @@ std::string image_digests(const Json& row, const Columns& columns, const std::st
   return all;
 }
 
+std::string image_spellings(const Json& row) {
+  std::string all;
+  each_image_source(row, {}, [&](const Json& source) { all += "\n" + dump_json(source); });
+  return all;
+}
+
 bool move_image_paths(Json& row, const Columns& columns, const std::string& from,
                       const std::string& to) {
   // Real directories, so that ".." leads up from where they are.

@@ -19,6 +19,9 @@ std::string replace_images_by_digests(Json& row, const Columns& columns,
 // Those of the row, which stays as it is.
 std::string image_digests(const Json& row, const Columns& columns, const std::string& directory);
 
+// The SOURCEs as the row spells them, a line break before each; empty where there are none.
+std::string image_spellings(const Json& row);
+
 // Rewrites relative paths so that they lead, from a file in the directory `to`, where they led from
 // one in `from`. Whether any was rewritten.
 bool move_image_paths(Json& row, const Columns& columns, const std::string& from,

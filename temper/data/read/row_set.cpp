@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_files.h"
 #include "temper/data/read/hub_dataset.h"
 #include "temper/data/read/row_list.h"
 #include "temper/data/read/table_text.h"
@@ -150,9 +151,11 @@ std::vector<bool> RowSet::held_out_rows(const HeldOut& held_out) const {
     each_in_order(
         size_,
         [&](int64_t i) {
-          const RowTexts of = texts_of(renamed_row(i));
-          return std::pair(hash_of_text(of.prompt, held_out.seed),
-                           hash_of_text(of.whole(), held_out.seed));
+          const Json row = renamed_row(i);
+          const RowTexts of = texts_of(row);
+          const std::string images = image_spellings(row);  // the same words about another picture
+          return std::pair(hash_of_text(of.prompt + images, held_out.seed),
+                           hash_of_text(of.whole() + images, held_out.seed));
         },
         [&](int64_t, const std::pair<RowHash, RowHash>& hashes) {
           prompts.push_back(hashes.first);
