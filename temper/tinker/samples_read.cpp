@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMostSamples = 1024, kMostTop = 1024;
 constexpr int64_t kMostTopTokens = int64_t{1} << 24;  // likeliest tokens that are answered
 constexpr int64_t kUsualTokens = 4096;  // where a request does not say how many at most
-constexpr size_t kMostStops = 64, kMostImages = 1024;
+constexpr size_t kMostStops = 64;
 
 using serve::Members;
 using serve::wrong;

@@ -30,6 +30,8 @@ struct WireTensor {
   }
 };
 
+inline constexpr size_t kMostImages = 1024;  // chunks of a datum, or of a prompt
+
 // A chunk that is an image.
 struct WireImage {
   size_t at = 0;  // tokens of text before it

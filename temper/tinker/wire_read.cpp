@@ -17,7 +17,6 @@ constexpr size_t kMostDimensions = 8;
 constexpr size_t kMostInputs = 64;  // of a datum, and keys of a loss's configuration
 // Of a request: each takes many times the bytes that an empty one has in a message.
 constexpr size_t kMostData = size_t{1} << 16, kMostTensors = size_t{1} << 18;
-constexpr size_t kMostImages = 1024;  // of a datum
 
 using protozero::pbf_reader;
 

@@ -10,7 +10,7 @@
 namespace temper::cli {
 namespace {
 
-int32_t bounded(int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); }
+int32_t as_count(int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX)); }
 
 std::string counted_images(int64_t n) {
   return format_count(static_cast<double>(n)) + (n == 1 ? " image" : " images");
@@ -31,7 +31,7 @@ std::vector<LookedImage> look_at_images(const Json& row,
       looked.size = image->size();
       looked.bytes = image->file_bytes();
       looked.digest = image->digest();
-      if (processor) looked.tokens = bounded(processor->image_tokens(looked.size));
+      if (processor) looked.tokens = as_count(processor->image_tokens(looked.size));
     } catch (const DataError& e) {
       looked.problem = str(where, ": image ", images.size(), ": ", e.what());
     }
@@ -46,8 +46,8 @@ void ImageStats::add(const std::vector<LookedImage>& images) {
       if (unread_++ == 0) problem_ = image.problem;
       continue;
     }
-    widths_.push_back(bounded(image.size.width));
-    heights_.push_back(bounded(image.size.height));
+    widths_.push_back(as_count(image.size.width));
+    heights_.push_back(as_count(image.size.height));
     if (image.tokens > 0) tokens_.push_back(image.tokens);
     if (digests_.insert(image.digest).second) bytes_ += image.bytes;
   }

@@ -15,8 +15,8 @@ std::string folder_of_rows(const std::string& path) {
   return is_folder ? path : std::filesystem::path(path).parent_path().string();
 }
 
-std::string moved(const std::string& path, const std::vector<data::DataSource>& from,
-                  const std::vector<data::DataSource>& to) {
+std::string moved_path(const std::string& path, const std::vector<data::DataSource>& from,
+                       const std::vector<data::DataSource>& to) {
   for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
     if (from[i].path == to[i].path) continue;
     const std::string old = folder_of_rows(from[i].path);
@@ -36,7 +36,7 @@ std::vector<std::pair<const ManifestLine*, std::string>> changed_images(
   std::vector<std::pair<const ManifestLine*, std::string>> changed;
   for (const ManifestLine* line : lines)
     for (const auto& [recorded_path, expected] : images_of_line(*line)) {
-      const std::string path = moved(recorded_path, recorded.train, now.train);
+      const std::string path = moved_path(recorded_path, recorded.train, now.train);
       if (!is_file(path)) {
         changed.emplace_back(line, path + ": the image is not there");
         continue;
