@@ -1,6 +1,10 @@
 """What a server of a model that reads images answers: images_client.py ADDRESS; `talk` is what generate wrote for the
 same questions."""
-import base64, json, sys, urllib.error, urllib.request
+import base64
+import json
+import sys
+import urllib.error
+import urllib.request
 
 expected = [json.loads(line) for line in open("talk")]
 
@@ -10,7 +14,8 @@ def uri(path, kind="image/png"):
 
 
 def post(body, path="/v1/chat/completions"):
-    request = urllib.request.Request(sys.argv[1] + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(sys.argv[1] + path, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -23,8 +28,8 @@ def image(url):
 
 
 def ask(*content, **more):
-    return {"messages": [{"role": "user", "content": list(content)}], "temperature": 0, "max_tokens": 8, "ignore_eos": True,
-            "return_token_ids": True} | more
+    return {"messages": [{"role": "user", "content": list(content)}], "temperature": 0, "max_tokens": 8,
+            "ignore_eos": True, "return_token_ids": True} | more
 
 
 def text(words):
@@ -32,6 +37,8 @@ def text(words):
 
 
 bad = []
+
+
 def check(holds, *what):
     if not holds:
         bad.append(what)

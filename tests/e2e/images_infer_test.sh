@@ -23,7 +23,7 @@ sevens() { printf ',7%.0s' $(seq "$1"); }
 
 small_model
 mv model blind
-for model in qwen3_5 qwen2_5_vl gemma3 gemma4 lfm2_vl smolvlm text; do
+for model in qwen3_5 qwen2_5_vl gemma3 lfm2_vl smolvlm text; do
   a=$(placeholders $model a.png) b=$(placeholders $model b.png)
   [ -n "$a" ] && [ -n "$b" ] || { fail "$model: no number of placeholders"; continue; }
   cat > rows.jsonl <<J

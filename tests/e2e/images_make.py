@@ -1,22 +1,35 @@
-"""Tiny models that read images, of the goldens' weights, and rows for them: images_make.py SOURCE_DIR. No image library:
-PNGs are written with zlib."""
-import base64, json, os, random, shutil, struct, sys, zlib
+"""Tiny models that read images, of the goldens' weights, and rows: images_make.py SOURCE_DIR. No image library:
+PNGs are written with zlib. (Gemma 4's golden has a table of positions that is smaller than its processor's images.)"""
+import base64
+import json
+import os
+import random
+import shutil
+import struct
+import sys
+import zlib
 
 GOLDENS = sys.argv[1] + "/tests/golden/vision/"
+HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 QWEN = {"image_processor_type": "Qwen2VLImageProcessorFast", "size": {"shortest_edge": 64, "longest_edge": 4096}}
+# Of each family preprocessor_config.json and processor_config.json.
 FAMILIES = {
     "qwen3_vl": (QWEN, None),
     "qwen3_5": (QWEN, None),
     "qwen2_5_vl": (QWEN, None),
-    "gemma3": ({"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 24, "width": 24}, "image_mean": [0.5] * 3,
-                "image_std": [0.5] * 3}, {"image_seq_length": 9}),
-    "gemma4": (None, {"image_processor": {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 4, "pooling_kernel_size": 2,
-                                          "max_soft_tokens": 70}}),
-    "lfm2_vl": ({"image_processor_type": "Lfm2VlImageProcessorFast", "encoder_patch_size": 4, "downsample_factor": 2, "tile_size": 16,
-                 "min_image_tokens": 1, "max_image_tokens": 16, "max_num_patches": 64, "min_tiles": 2, "max_tiles": 4}, None),
-    "smolvlm": ({"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 48}, "max_image_size": {"longest_edge": 24}},
-                {"image_seq_len": 4}),
+    "gemma3": ({"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 24, "width": 24}} | HALVES,
+               {"image_seq_length": 9}),
+    "lfm2_vl": ({"image_processor_type": "Lfm2VlImageProcessorFast", "encoder_patch_size": 4, "downsample_factor": 2,
+                 "tile_size": 16, "min_image_tokens": 1, "max_image_tokens": 16, "max_num_patches": 64, "min_tiles": 2,
+                 "max_tiles": 4}, None),
+    "smolvlm": ({"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 48},
+                 "max_image_size": {"longest_edge": 24}}, {"image_seq_len": 4}),
 }
+TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}{% if c.type == 'image' %}\
+<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
 
 
 def dump(value, path):
@@ -27,11 +40,30 @@ def dump(value, path):
 def png(path, width, height, seed):
     rng = random.Random(seed)
     rows = b"".join(b"\0" + bytes(rng.choice((0, 90, 255)) for _ in range(3 * width)) for _ in range(height))
+
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)))
+        file.write(chunk(b"IEND", b""))
+
+
+def tokenizer():
+    """A vocabulary of 61, most of it single characters."""
+    special = {"<pad>": 0, "<|im_end|>": 2, "<|im_start|>": 3, "<|image_pad|>": 7, "<|vision_start|>": 8,
+               "<|vision_end|>": 9}
+    free = [i for i in range(61) if i not in special.values()]
+    characters = "\u0120\u010a" + "abcdefghijklmnopqrstuvwxyz0123456789?!.,:;-+=()<|>_"
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+            "added_tokens": [{"id": i, "content": text} | flags for text, i in special.items()],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                      "vocab": dict(zip(characters, free)) | special, "merges": []}}
 
 
 for name, (settings, processor) in FAMILIES.items():
@@ -40,28 +72,13 @@ for name, (settings, processor) in FAMILIES.items():
     if settings is QWEN:
         settings = settings | {"patch_size": vision["patch_size"], "merge_size": vision["spatial_merge_size"],
                                "temporal_patch_size": vision["temporal_patch_size"]}
-    if settings:
-        dump(settings, name + "/preprocessor_config.json")
+    dump(settings, name + "/preprocessor_config.json")
     if processor:
         dump(processor, name + "/processor_config.json")
     dump({"image_token": "<img>", "boi_token": "<boi>", "eoi_token": "<eoi>"}, name + "/tokenizer_config.json")
-
-# One of them with text: a vocabulary of 61, most of it single characters.
-special = {"<pad>": 0, "<|im_end|>": 2, "<|im_start|>": 3, "<|image_pad|>": 7, "<|vision_start|>": 8, "<|vision_end|>": 9}
-free = [i for i in range(61) if i not in special.values()]
-vocabulary = dict(zip("\u0120\u010a" + "abcdefghijklmnopqrstuvwxyz0123456789?!.,:;-+=()<|>_", free))
-os.rename("qwen3_vl", "text")
-dump({"version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
-      "added_tokens": [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-                       for t, i in special.items()],
-      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-      "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-      "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary | special, "merges": []}}, "text/tokenizer.json")
-dump({"eos_token": "<|im_end|>", "chat_template":
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
-      "{% if c.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}"
-      "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}, "text/tokenizer_config.json")
+os.rename("qwen3_vl", "text")  # the one that reads text, too
+dump(tokenizer(), "text/tokenizer.json")
+dump({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}, "text/tokenizer_config.json")
 dump({"eos_token_id": 2}, "text/generation_config.json")
 
 png("a.png", 24, 16, 1)
