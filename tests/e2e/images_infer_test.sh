@@ -136,7 +136,7 @@ wrong 'fewer than parts' "{\"messages\":[$user]}"
 wrong 'image' "{\"messages\":[$user],\"images\":[\"a.png\",\"b.png\"]}"
 wrong 'image 1' "{\"messages\":[$user],\"images\":[\"cut.png\"]}"
 wrong 'not a JPEG, PNG or WebP' "{\"messages\":[$user],\"images\":[\"not.png\"]}"
-wrong 'aspect' "{\"messages\":[$user],\"images\":[\"wide.png\"]}"
+wrong '200 times' "{\"messages\":[$user],\"images\":[\"wide.png\"]}"
 wrong 'expected 0 for 0 images' '{"tokens":[1,7,7,2]}'
 wrong 'image tokens' '{"tokens":[1,7,7,2],"images":["a.png"]}'
 wrong 'image tokens' '{"prompt":"a <|image_pad|> b"}'

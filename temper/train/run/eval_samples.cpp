@@ -4,6 +4,7 @@
 
 #include "temper/base/json.h"
 #include "temper/generate/engine.h"
+#include "temper/models/vision/image_rows.h"
 
 namespace temper::train {
 namespace {
@@ -27,14 +28,14 @@ std::string shortened(const std::string& text, bool end) {
   return dump_json(Json(part));  // replaces invalid UTF-8
 }
 
-}  // namespace
-
-EvalSample eval_sample(const data::SftRow& row) {
-  // The first path from a root: of a conversation, its beginning.
+// The first path from a root: of a conversation, its beginning.
+EvalSample first_turn(const data::SftRow& row) {
   EvalSample sample;
   int32_t last = -1;
   for (size_t s = 0; s < row.segments.size() && row.segments[s].parent == last; ++s) {
     const data::Segment& segment = row.segments[s];
+    if (sample.expected.empty())
+      append_spans(sample.images, segment.images, std::ssize(sample.prompt));
     for (size_t i = 0; i < segment.tokens.size(); ++i) {
       const bool trained = segment.labels[i] >= 0 && !(s == 0 && i == 0);
       if (!trained && !sample.expected.empty()) return sample;  // the turn has ended
@@ -46,16 +47,29 @@ EvalSample eval_sample(const data::SftRow& row) {
   return sample;
 }
 
+}  // namespace
+
+EvalSample eval_sample(const data::SftRow& row) {
+  EvalSample sample = first_turn(row);
+  sample.images = spans_within(sample.images, 0, std::ssize(sample.prompt));
+  return sample;
+}
+
 void complete_samples(models::CausalLM& model, std::vector<EvalSample>& samples,
                       int64_t max_new_tokens) {
   std::vector<std::vector<int32_t>> prompts;
-  for (const EvalSample& sample : samples) prompts.push_back(sample.prompt);
+  std::vector<std::vector<ExternalRows>> rows;
+  for (const EvalSample& sample : samples) {
+    prompts.push_back(sample.prompt);
+    rows.push_back(models::external_rows(sample.images));
+  }
   generate::GenerationOptions options;
   options.sampling.temperature = 0;
   options.max_new_tokens = max_new_tokens;
-  generate::generate(model, prompts, 1, options, [&](generate::Completion completion) {
+  const auto done = [&](generate::Completion completion) {
     samples[static_cast<size_t>(completion.index)].completion = std::move(completion.tokens);
-  });
+  };
+  generate::generate(model, prompts, 1, options, done, nullptr, {}, {}, {}, {}, rows);
 }
 
 std::string describe(const EvalSample& sample, const Tokenizer* tokenizer) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/data/rows/sft_row.h"
+#include "temper/image/image_span.h"
 #include "temper/metrics/report/report.h"
 #include "temper/models/model.h"
 #include "temper/text/tokenizer/tokenizer.h"
@@ -16,6 +17,7 @@ namespace temper::train {
 
 struct EvalSample {
   std::vector<int32_t> prompt, expected, completion;
+  ImageSpans images = {};  // of the prompt
 };
 
 // The row's tokens before its first trained one, and those from there on. Not a sample (empty
