@@ -23,7 +23,15 @@ at::Tensor Model::forward(const nn::Context& context) {
 Tower& Model::take_tower() {
   check(vision != nullptr, "a model without a vision tower");
   Tower& tower = vision->tower();
-  if (!vision->is_taken()) adopt(kTowerParent, tower);
+  if (vision->is_taken()) return tower;
+  const nn::Linear* first = nullptr;  // adapters that were added before
+  body_->visit({.linear = [&](const std::string&, nn::Linear& layer) {
+    if (!first) first = &layer;
+  }});
+  if (first)
+    tower.visit(
+        {.linear = [&](const std::string&, nn::Linear& layer) { layer.count_copies_as(*first); }});
+  adopt(kTowerParent, tower);
   vision->set_taken();
   return tower;
 }

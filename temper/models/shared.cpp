@@ -4,6 +4,7 @@
 #include <string>
 
 #include "temper/models/adapters/adapter_parts.h"
+#include "temper/models/vision/encoder.h"
 
 namespace temper::models {
 
@@ -22,6 +23,12 @@ std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
   for (const WholeModule& m : whole_modules(model))
     from[m.path + ".weight"] = &m.versions->at(*m.weight, -1);
   std::unique_ptr<CausalLM> base = make_model(config);
+  if (model.tower()) {  // of a model that trains it: other weights later
+    base->vision = std::make_shared<Encoder>(model.tower()->again());
+    base->take_tower();
+  } else {
+    base->vision = model.vision;
+  }
   base->each_parameter(
       [&](const std::string& name, nn::Parameter& p) { share_value(*from.at(name), p); });
   set_cache_dtype(*base, model.attention_spec().cache_dtype);

@@ -200,6 +200,11 @@ void Linear::remove_frozen_copy(int index) {
   copy.removed = true;
 }
 
+void Linear::count_copies_as(const Linear& other) {
+  check(copies_.empty(), "a layer that has copies of adapters");
+  for (const FrozenCopy& copy : other.copies_) copies_.emplace_back().removed = copy.removed;
+}
+
 bool Linear::is_adapted() const {
   return lora_ || std::any_of(copies_.begin(), copies_.end(),
                               [](const FrozenCopy& copy) { return copy.lora != nullptr; });

@@ -62,6 +62,9 @@ class Linear : public Module {
   int add_frozen_copy(int from = 0);
   // Gives a copy's memory back. Nothing computes with it any more.
   void remove_frozen_copy(int index);
+  // Counts the copies of another layer, of which this one has none: their numbers agree from here
+  // on.
+  void count_copies_as(const Linear& other);
   // What Context::adapter = `index` means to this layer; null: the base weight alone. Throws
   // RunError for a copy that was not made.
   Lora* adapter(int index);

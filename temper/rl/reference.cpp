@@ -35,6 +35,7 @@ MovingReference::MovingReference(const RlConfig& config, const train::Policy& po
     : rl_(config.rl), policy_(*policy.model) {
   if (reference && rl_.reference_update_every > 0) reference_ = reference->model();
   if (!reference_) return;
+  if (policy_.tower() && reference_->vision) reference_->take_tower();
   std::map<std::string, std::vector<int64_t>> followed, follows;
   policy_.each_parameter(
       [&](const std::string& name, nn::Parameter& p) { followed[name] = p.whole_shape(); });

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "temper/base/error.h"
@@ -202,26 +203,6 @@ models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
   return storage;
 }
 
-// The tower becomes a part of the model where it is to train, before an adapter is added.
-void take_tower(models::Model& model, const RunConfig& config) {
-  if (!config.model.trains_tower()) return;
-  model.take_tower().projector_alone =
-      config.model.vision == models::ModelSection::Vision::kProjector;
-}
-
-// Once it is known what trains.
-void train_tower(models::Model& model, const RunConfig& config) {
-  models::Tower* const tower = model.tower();
-  if (!tower) return;
-  bool trains = false;
-  tower->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    if (!config.has_adapter() && tower->projector_alone && !tower->is_projector(name))
-      p.set_trainable(false);
-    trains = trains || p.trainable();
-  });
-  model.vision->set_trains(trains);
-}
-
 // Adds the adapter, chooses what trains, and loads tokenizer and template.
 template <class Trained>
 void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
@@ -238,6 +219,7 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
         [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
   check_tied_head(config, models::adapts_tied_head(*policy.model));
+  check_tower_adapter(config, *policy.model, models::adapted_layers(*policy.model));
   train_tower(*policy.model, config);
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
   // Constants too, where nothing is frozen: as long as a number of a file is mapped, what was read
@@ -275,6 +257,48 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
 }
 
 }  // namespace
+
+void take_tower(models::Model& model, const RunConfig& config) {
+  if (!config.model.trains_tower()) return;
+  model.take_tower().projector_alone =
+      config.model.vision == models::ModelSection::Vision::kProjector;
+}
+
+void train_tower(models::Model& model, const RunConfig& config) {
+  models::Tower* const tower = model.tower();
+  if (!tower) return;
+  bool trains = false;
+  tower->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (!config.has_adapter() && tower->projector_alone && !tower->is_projector(name))
+      p.set_trainable(false);
+    trains = trains || p.trainable();
+  });
+  model.vision->set_trains(trains);
+}
+
+void check_tower_adapter(const RunConfig& config, models::Model& model,
+                         const std::vector<std::string>& adapted) {
+  if (!config.has_adapter()) return;
+  const models::Tower* const tower = model.tower();
+  std::vector<std::string> of_tower;
+  for (const std::string& path : adapted)
+    if (tower && models::is_of_tower(*tower->family, path))
+      of_tower.push_back(models::own_name_in_tower(path));
+  config.require(of_tower.empty() || config.model.trains_tower(), "adapter.path",
+                 "the adapter is on layers of the vision tower too, which model.vision leaves "
+                 "as it is; expected projector or train");
+  if (!config.model.trains_tower()) return;
+  config.require(!of_tower.empty(), "model.vision",
+                 "with an adapter, what trains of the vision tower are the layers that "
+                 "adapter.target_modules names, and it names none; as in [q_proj, v_proj, ",
+                 models::tower_layer(model), "]");
+  const bool beyond = std::ranges::any_of(
+      of_tower, [&](const std::string& layer) { return !tower->is_projector(layer); });
+  config.require(config.model.vision == models::ModelSection::Vision::kTrain || !beyond,
+                 "adapter.path",
+                 "the adapter is on layers of the vision tower that are not its projector's; "
+                 "expected model.vision: train");
+}
 
 void check_tied_head(const RunConfig& config, bool adapted) {
   config.require(config.mesh.fsdp == 1 || !adapted, "adapter.target_modules",

@@ -66,5 +66,12 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config);
 // `adapted`: the adapter is on a head whose weight is the embedding's. Throws ConfigError where
 // ranks share out that weight: a unit passes on gradients of its own parameters alone.
 void check_tied_head(const RunConfig& config, bool adapted);
+// Where model.vision says that the tower trains, or its projector, the model takes it, before it
+// gets an adapter; afterwards what does not train is frozen, and its encoder is told.
+void take_tower(models::Model& model, const RunConfig& config);
+void train_tower(models::Model& model, const RunConfig& config);
+// Throws ConfigError unless the layers that the adapter is on and model.vision agree.
+void check_tower_adapter(const RunConfig& config, models::Model& model,
+                         const std::vector<std::string>& adapted);
 
 }  // namespace temper::train

@@ -1,4 +1,5 @@
-// A vision tower that is a part of its model: names, gradients, saved files, features after updates.
+// A vision tower that is a part of its model: names, gradients, saved files, features after
+// updates.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
@@ -112,9 +113,8 @@ TEST_CASE("features are those of the present weights, computed once between two 
   const auto model = with_tower(golden, false);
   models::Encoder& encoder = *model->vision;
   const auto features = [&] {
-    return encoder.rows({.begin = 0, .count = 6, .digest = "0", .pixels = [&] {
-                           return golden.pixels(0);
-                         }});
+    return encoder.rows(
+        {.begin = 0, .count = 6, .digest = "0", .pixels = [&] { return golden.pixels(0); }});
   };
   const at::Tensor first = features().features;
   const auto update = [](nn::Parameter& p) {

@@ -13,7 +13,8 @@
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/model.h"
-#include "temper/models/vision/tower.h"
+#include "temper/models/vision/encoder.h"
+#include "temper/models/vision/load.h"
 #include "temper/nn/router.h"
 #include "temper/text/regex.h"
 
@@ -125,6 +126,8 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
         " out of adapter.target_modules");
   for (const Target& t : targets) check_head(t, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
+  const bool of_tower = std::ranges::any_of(targets, &Target::of_tower);
+  if (of_tower) dynamic_cast<Model&>(model).vision->set_adapted(true);
   for (size_t i = 0; i < targets.size(); ++i) {
     const Target& t = targets[i];
     const LoraSize size = sizes.empty() ? LoraSize{config.rank, scale_of(config)} : sizes[i];
@@ -138,8 +141,14 @@ namespace {
 // The layers that the ends of their paths may name.
 std::vector<Target> named_layers(nn::Module& model) {
   std::vector<Target> layers = adaptable_layers(model);
+  const auto* const whole = dynamic_cast<const Model*>(&model);
+  const Tower* const tower = whole ? whole->tower() : nullptr;
+  const auto may_be_named = [&](const Target& t) {
+    if (!t.of_tower) return t.is(nn::Role::kRouter) || t.is(nn::Role::kHead);
+    return !tower->projector_alone || tower->is_projector(own_name_in_tower(t.path));
+  };
   for (const Target& t : linear_layers(model))
-    if (t.is(nn::Role::kRouter) || t.is(nn::Role::kHead)) layers.push_back(t);
+    if (may_be_named(t)) layers.push_back(t);
   return layers;
 }
 
@@ -155,7 +164,7 @@ std::vector<Target> matched_layers(const std::vector<Target>& layers, const std:
       return expression.find(path, 0, match);
     };
     for (const Target& t : layers)
-      if (matches(t.path) || (t.path.starts_with(kBody) &&
+      if (matches(t.path) || (!t.of_tower && t.path.starts_with(kBody) &&
                               matches(std::string(kTextBody) + t.path.substr(kBody.size()))))
         chosen.push_back(t);
   } catch (const DataError& e) {
@@ -270,6 +279,10 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
                        "; set adapter.dropout: 0, or leave ",
                        t.is(nn::Role::kRouter) ? last_part(t.path) : "gate_up_proj and down_proj",
                        " out of adapter.target_modules");
+    check<ConfigError>(!t.of_tower || config.dropout == 0, "`", t.path,
+                       "`: dropout is not supported on a vision tower's layers; set "
+                       "adapter.dropout: 0, or leave ",
+                       last_part(t.path), " out of adapter.target_modules");
     if (t.is(nn::Role::kHead)) check_head_trains(t, whole, config.dropout);
   }
   attach(targets, model, config, fresh_sizes(targets, config));
@@ -399,7 +412,7 @@ std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig
   for (const Target& t : linear_layers(*merged)) layers[t.path] = t.layer;
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(index);
-    if (!lora || t.is(nn::Role::kHead)) continue;
+    if (!lora || t.is(nn::Role::kHead) || t.of_tower) continue;
     nn::Linear& layer = *layers.at(t.path);
     layer.weight.set_value(lora->merged(layer.weight));
   }
@@ -418,6 +431,19 @@ bool adapts_tied_head(nn::Module& model) {
     adapts = head.lora() != nullptr;
   }});
   return adapts;
+}
+
+std::vector<std::string> adapted_layers(nn::Module& model) {
+  std::vector<std::string> paths;
+  for (const Target& t : linear_layers(model))
+    if (t.layer->lora()) paths.push_back(t.path);
+  return paths;
+}
+
+std::string tower_layer(nn::Module& model) {
+  for (const Target& t : named_layers(model))
+    if (t.of_tower) return own_name_in_tower(t.path);
+  return "";
 }
 
 bool adapts_mixture(nn::Module& model) {

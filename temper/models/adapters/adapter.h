@@ -32,11 +32,12 @@ struct LoraConfig {
 // those of paths.
 bool is_path_expression(const std::string& text);
 
-// Adds fresh adapters: A as PEFT draws it, B zero. all-linear does not mean lm_head. That of a
-// model whose head is tied to its embeddings adapts the head alone, as in PEFT. Every base weight
-// is frozen but a ScalarModel's head, which trains beside the adapter. Throws ConfigError for a
-// target that names no linear layer, listing those that there are, and for a pattern that fits
-// none of the targets.
+// Adds fresh adapters: A as PEFT draws it, B zero. all-linear means neither lm_head nor the layers
+// of a vision tower, which are named where the model has taken it (Tower::projector_alone). An
+// adapter of a head that is tied to the embeddings is the head's alone, as in PEFT. Every base
+// weight is frozen but a ScalarModel's head, which trains beside the adapter. Throws ConfigError
+// for a target that names no linear layer, listing those that there are, and for a pattern that
+// fits none of the targets.
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
 
 // Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an
@@ -47,7 +48,8 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
 
 // Reads a PEFT directory and adds its adapter to the model. Throws ConfigError.
 // What the file does not say is what PEFT takes then (alpha 8). target_modules and modules_to_save
-// are those of the tensors that it holds. Routers, experts and heads do not drop their inputs here,
+// are those of the tensors that it holds. A model that sees takes its tower where they are of the
+// tower. Routers, experts and heads do not drop their inputs here,
 // whatever the file's dropout.
 LoraConfig load_adapter(nn::Module& model, const std::string& directory);
 // Writes an adapter: the model's own, or a copy of it (Context::adapter). The base model, at the
@@ -88,6 +90,11 @@ bool adapts_tied_head(nn::Module& model);
 
 // Whether it is on a mixture's routers or experts.
 bool adapts_mixture(nn::Module& model);
+
+// The paths of the layers that have the model's own adapter.
+std::vector<std::string> adapted_layers(nn::Module& model);
+// A name of a layer of the tower that the model has taken, as target_modules may have it; "": none.
+std::string tower_layer(nn::Module& model);
 
 // Adds every adapter to its base weight; the model then has none. Throws RunError where
 // adapts_tied_head().

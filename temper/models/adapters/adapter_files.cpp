@@ -8,6 +8,8 @@
 #include "temper/models/adapters/adapter_config.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/files/tensors.h"
+#include "temper/models/vision/encoder.h"
+#include "temper/models/vision/load.h"
 
 namespace temper::models {
 namespace {
@@ -82,6 +84,27 @@ std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool 
 
 namespace {
 
+// Takes the tensors of a vision tower out of those of a model that sees, which takes its tower for
+// them; by the names of its modules.
+TensorMap take_of_tower(TensorMap& tensors, nn::Module& model) {
+  auto* const whole = dynamic_cast<Model*>(&model);
+  TensorMap taken;
+  if (!whole || !whole->vision) return taken;
+  const auto is_of_some_tower = [](const std::string& name) {
+    return std::ranges::any_of(vision_families().names(), [&](const std::string& family) {
+      return is_of_tower(vision_families().find(family), name);
+    });
+  };
+  std::erase_if(tensors, [&](auto& tensor) {
+    if (!tensor.first.starts_with(kPrefix)) return false;
+    const std::string own = own_name_in_tower(tensor.first.substr(kPrefix.size()));
+    if (!is_of_some_tower(own) || !is_of_tower(*whole->take_tower().family, own)) return false;
+    taken[str(kPrefix, kTowerParent, ".", own)] = std::move(tensor.second);
+    return true;
+  });
+  return taken;
+}
+
 // The tensors by the names of a language model alone. Files of a multimodal model have a prefix
 // more, which becomes `body`, and adapters of its other parts, which text does not go through;
 // transformers 4 called the router of Granite's mixtures by a module of its own.
@@ -118,12 +141,15 @@ TensorMap of_language_model(TensorMap tensors, std::string& body) {
   return out;
 }
 
-TensorMap read_tensors(const std::string& directory, std::string& body) {
+TensorMap read_tensors(const std::string& directory, std::string& body, nn::Module& model) {
   const std::string weights = directory + "/adapter_model.safetensors";
-  return of_language_model(std::filesystem::exists(weights)
-                               ? read_safetensors(weights)
-                               : read_torch_file(directory + "/adapter_model.bin"),
-                           body);
+  TensorMap tensors = std::filesystem::exists(weights)
+                          ? read_safetensors(weights)
+                          : read_torch_file(directory + "/adapter_model.bin");
+  TensorMap of_tower = take_of_tower(tensors, model);
+  tensors = of_language_model(std::move(tensors), body);
+  tensors.merge(of_tower);
+  return tensors;
 }
 
 std::vector<std::string> names_behind_prefix(const TensorMap& tensors) {
@@ -153,7 +179,7 @@ void check_all_taken(const TensorMap& tensors, const std::string& directory) {
 
 LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   AdapterConfig of_file = read_adapter_config(directory);
-  TensorMap tensors = read_tensors(directory, of_file.body);
+  TensorMap tensors = read_tensors(directory, of_file.body, model);
   const std::vector<std::string> file_names = names_behind_prefix(tensors);
   check_saved_modules(of_file, file_names, directory);
   const std::vector<Target> layers = linear_layers(model);

@@ -12,6 +12,8 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/model.h"
+#include "temper/models/vision/encoder.h"
+#include "temper/models/vision/load.h"
 #include "temper/models/vision/save.h"
 
 namespace temper::models {
@@ -57,8 +59,10 @@ std::string findable(const std::string& base) {
   return none ? base : whole.lexically_normal().string();
 }
 
-std::string in_body(const std::string& path, const std::string& body) {
+// `tower`: null where the model has taken none.
+std::string in_body(const std::string& path, const std::string& body, const Tower* tower) {
   constexpr std::string_view kOwn = "model.";
+  if (tower && is_of_tower(*tower->family, path)) return path;
   return path.starts_with(kOwn) ? body + path.substr(kOwn.size()) : path;
 }
 
@@ -67,7 +71,7 @@ std::string in_body(const std::string& path, const std::string& body) {
 // too.
 class TargetNames {
  public:
-  explicit TargetNames(std::string body) : body_(std::move(body)) {}
+  TargetNames(std::string body, const Tower* tower) : body_(std::move(body)), tower_(tower) {}
   void add(const std::string& end, const std::string& path, bool adapted) {
     Ending& ending = endings_[end];
     ending.all.insert(path);
@@ -83,7 +87,7 @@ class TargetNames {
       if (ending.adapted.size() == ending.all.size() && body_ == "model.")
         out.push_back(end);
       else
-        for (const std::string& path : ending.adapted) out.push_back(in_body(path, body_));
+        for (const std::string& path : ending.adapted) out.push_back(in_body(path, body_, tower_));
     return out;
   }
 
@@ -92,6 +96,7 @@ class TargetNames {
     std::set<std::string> all, adapted;
   };
   std::string body_;
+  const Tower* tower_;
   std::map<std::string, Ending> endings_;
 };
 
@@ -104,7 +109,8 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   const std::string body = whole_model && !whole_model->whole.empty()
                                ? body_of_whole(whole_model->whole)
                                : body_in_files(base);
-  TargetNames modules(body), parameters(body);
+  const Tower* const tower = whole_model ? whole_model->tower() : nullptr;
+  TargetNames modules(body, tower), parameters(body, tower);
   std::vector<SizedLayer> layers;
   const std::vector<Target> targets = linear_layers(model);
   const bool no_mlp_modules = has_experts_for_mlps(targets);
@@ -114,14 +120,15 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
     if (const auto expert = expert_name(t.path)) {
       path = expert->prefix + expert->layer;
       end = parameter_stem(expert->prefix) + expert->layer;
-    } else if (t.is(nn::Role::kRouter) || (no_mlp_modules && is_expert_name(end))) {
+    } else if (t.is(nn::Role::kRouter) || (no_mlp_modules && !t.of_tower && is_expert_name(end))) {
       end = last_two_parts(path) + ".weight";
       path += ".weight";
     }
     TargetNames& names = path == t.path ? modules : parameters;
     names.add(end, path, lora);
     if (!lora) continue;
-    layers.push_back({in_body(path, body), {lora->lora_A.weight.whole_shape()[0], lora->scale}});
+    layers.push_back(
+        {in_body(path, body, tower), {lora->lora_A.weight.whole_shape()[0], lora->scale}});
     tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
     tensors[matrix_name(t, "lora_B")] = whole_view(lora->lora_B.weight);
     if (lora->lora_magnitude_vector)
@@ -141,7 +148,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   if (score) tensors[kScoreTensor] = whole_view(*score);
   TensorMap named;
   for (auto& [name, view] : tensors)
-    named[kPrefix + in_body(name.substr(kPrefix.size()), body)] = std::move(view);
+    named[kPrefix + in_body(name.substr(kPrefix.size()), body, tower)] = std::move(view);
   tensors = std::move(named);
   if (directory.empty()) return write_safetensors("", tensors);
   std::filesystem::create_directories(directory);

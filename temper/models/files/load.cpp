@@ -13,7 +13,6 @@
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/gguf/gguf_parameters.h"
 #include "temper/models/split.h"
-#include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/backend.h"
@@ -287,13 +286,6 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
 }
 
 namespace {
-
-void give_vision(Model& model, const std::string& directory, const Storage& storage) {
-  if (!vision_family_of(directory)) return;
-  if (storage.whole) model.whole = directory;
-  if (storage.sees)
-    model.vision = std::make_shared<Encoder>([=] { return load_tower(directory, storage); });
-}
 
 ImageMarks image_marks_of(const std::string& directory) {
   ImageMarks marks;

@@ -10,6 +10,7 @@
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/files/load.h"
 #include "temper/models/shared.h"
+#include "temper/models/vision/encoder.h"
 
 namespace temper::models {
 namespace {
@@ -31,6 +32,8 @@ void check_finite(nn::Module& model, const std::string& directory) {
 
 void Reloader::load_whole(const std::string& directory) {
   const std::unique_ptr<CausalLM> fresh = load_model(directory, storage_, false);
+  if (fresh->vision) fresh->vision->tower();  // before the directory changes
+  if (fresh->vision && model_.tower()) fresh->take_tower();
   check_finite(*fresh, directory);
   std::map<std::string, nn::Parameter*> from;
   fresh->each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
@@ -50,6 +53,7 @@ void Reloader::load_whole(const std::string& directory) {
                        ": lacks ", name, " of the served model");
   remove_adapter(model_);
   for (const auto& [name, parameter] : from) share_value(*parameter, *own.at(name));
+  if (!model_.tower()) model_.vision = fresh->vision;
   model_.eos_token_ids = fresh->eos_token_ids;
   model_.image_marks = std::move(fresh->image_marks);
   model_.vision = std::move(fresh->vision);
@@ -60,6 +64,7 @@ void Reloader::load_whole(const std::string& directory) {
 void Reloader::load(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/adapter_config.json")) return load_whole(directory);
   const std::unique_ptr<CausalLM> probe = share_base(model_, HfConfig::load(base_));
+  probe->vision = nullptr;          // it takes no tower that is another model's
   load_adapter(*probe, directory);  // whether it fits
   check_finite(*probe, directory);
   if (replaced_) load_whole(base_);

@@ -167,6 +167,8 @@ void WeightStream::load_adapter(const std::string& directory) {
   for (const WholeModule& m : whole_modules(model_))
     here.push_back(std::make_unique<Here>(*this, *m.weight));
   models::load_adapter(model_, directory);
+  for (const Target& t : linear_layers(model_))  // whose values are there
+    if (t.of_tower) layers_[&t.layer->weight] = t.layer;
   size_t next = 0;
   for (const WholeModule& m : whole_modules(model_)) {
     std::unique_ptr<Here> value = std::move(here[next++]);
@@ -232,8 +234,8 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
                                      const Storage& storage) {
   StreamedModel<CausalLM> out{make_model(HfConfig::load(directory)), nullptr};
   out.weights = std::make_unique<WeightStream>(*out.model, directory, storage);
+  give_vision(*out.model, directory, storage);
   if (!adapter.empty()) out.weights->load_adapter(adapter);
-  if (storage.whole && vision_family_of(directory)) out.model->whole = directory;
   return out;
 }
 
@@ -244,8 +246,9 @@ StreamedModel<CausalLM> stream_merged(const std::string& directory, const Weight
       HfConfig::parse(written_config(directory, untied), directory + "/config.json"),
       {},
       {}};
-  for (auto& [name, view] : weights.own_merged_tensors(at::kFloat))
-    merged.tensors[name] = std::move(view);
+  NamedTensors tensors = weights.own_merged_tensors(at::kFloat);
+  take_tower_tensors(tensors, weights.model());
+  for (auto& [name, view] : tensors) merged.tensors[name] = std::move(view);
   StreamedModel<CausalLM> out{make_model(merged.config), nullptr};
   out.weights = std::make_unique<WeightStream>(*out.model, std::move(merged), Storage());
   return out;

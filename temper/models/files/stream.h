@@ -28,6 +28,7 @@ class WeightStream {
                const std::function<void(nn::Parameter&)>& absent = {});
   ~WeightStream();
 
+  const Model& model() const { return model_; }
   // Loads an adapter as models::load_adapter does.
   void load_adapter(const std::string& directory);
 

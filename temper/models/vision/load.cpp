@@ -10,6 +10,7 @@
 #include "temper/models/decoder.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
+#include "temper/models/vision/encoder.h"
 
 namespace temper::models {
 namespace {
@@ -70,7 +71,14 @@ bool is_of_tower(const VisionFamily& family, const std::string& name) {
   });
 }
 
-std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& storage) {
+void give_vision(Model& model, const std::string& directory, const Storage& storage) {
+  if (!vision_family_of(directory)) return;
+  if (storage.whole) model.whole = directory;
+  if (storage.sees)
+    model.vision = std::make_shared<Encoder>([=] { return load_tower(directory, storage); });
+}
+
+std::unique_ptr<Tower> make_tower(const std::string& directory) {
   const VisionFamily* family = vision_family_of(directory);
   std::string known;
   for (const std::string& name : vision_table().names())
@@ -78,12 +86,12 @@ std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& s
   check<ConfigError>(family, directory, ": no model that reads images; expected one of ", known);
   const std::string where = directory + "/config.json";
   const Json whole = read_json_file(where, size_t{64} << 20);
-  CheckpointTensors from{directory, HfConfig::load(directory), {}, {}};
+  const HfConfig text = HfConfig::load(directory);
   Json outer = whole;
   outer.erase("text_config");
   const VisionConfig config{HfConfig::parse(std::move(outer), where),
-                            part_of(whole, "vision_config", where), from.config,
-                            family_of(from.config).config(from.config).hidden_size};
+                            part_of(whole, "vision_config", where), text,
+                            family_of(text).config(text).hidden_size};
   const auto make = [family, config] {
     std::unique_ptr<Tower> made = family->make(config);
     made->family = family;
@@ -91,6 +99,13 @@ std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& s
   };
   std::unique_ptr<Tower> tower = make();
   tower->again = make;
+  return tower;
+}
+
+std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& storage) {
+  std::unique_ptr<Tower> tower = make_tower(directory);
+  const VisionFamily* const family = tower->family;
+  CheckpointTensors from{directory, HfConfig::load(directory), {}, {}};
   TensorMap all = read_weights(directory, &from.files);
   open_formats(all, from.config, directory);
   for (auto& [name, view] : all)

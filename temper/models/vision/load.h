@@ -20,5 +20,10 @@ std::string own_name_in_tower(const std::string& name);
 // device, all else in float32: quantized formats are the language model's. Its parameters are named
 // as in the files, without `model.` before them. Throws ConfigError, DataError.
 std::unique_ptr<Tower> load_tower(const std::string& directory, const Storage& storage = {});
+// The same without values, of a directory that has one.
+std::unique_ptr<Tower> make_tower(const std::string& directory);
+// Model::whole and Model::vision of a model of the directory, as the storage says. The tower is
+// loaded with the first image.
+void give_vision(Model& model, const std::string& directory, const Storage& storage);
 
 }  // namespace temper::models

@@ -158,6 +158,9 @@ void PpoConfig::complete() {
 
 void PpoConfig::validate() const {
   RlConfig::validate();
+  require(!ppo.share_base || !model.trains_tower(), "ppo.share_base",
+          "found true, but a critic on the policy's base has no vision tower that trains "
+          "(model.vision)");
   require(!ppo.share_base || has_adapter(), "ppo.share_base",
           "found true, but all weights train, so no frozen base can be shared; expected false, "
           "or adapter.method: lora");
