@@ -18,6 +18,8 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
 #include "temper/models/gguf/gguf_files.h"
+#include "temper/models/vision/encoder.h"
+#include "temper/models/vision/load.h"
 #include "temper/ops/backend.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/train/parameters.h"
@@ -63,6 +65,10 @@ bool RunChecks::read_config(bool scalar) {
     shape.policy.shape = shape_of(hf, scalar);
     policy.model = models::make_model(hf);
     policy.model->eos_token_ids = models::eos_ids(config.model.path, hf);
+    if (config.model.vision != models::ModelSection::Vision::kNone &&
+        models::vision_family_of(config.model.path))
+      policy.model->vision =
+          std::make_shared<models::Encoder>(models::make_tower(config.model.path));
     const Json values = {{"parameters", shape.policy.shape.parameters()}};
     std::string found = str(config.model.path, ": ", hf.model_type(), ", ",
                             counted(shape.policy.shape.parameters()), " parameters");
@@ -103,6 +109,7 @@ void RunChecks::model(bool scalar) {
     std::unique_ptr<nn::Module> head;
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
     if (scalar) head = std::make_unique<models::ScalarModel>(models::make_body(hf));
+    if (policy.model->vision) models::load_tower(config.model.path);  // throws for wrong shapes
     const models::StoredWeights found = models::check_weights(
         config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
     return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
@@ -157,6 +164,18 @@ void RunChecks::tokenizer() {
   });
 }
 
+void RunChecks::add_tower_to_shape() {
+  if (!policy.model->vision) return;
+  double patches = 4;  // for a token of an image, where nothing says how images are cut
+  const auto tokenizer = Tokenizer::load_directory(config.model.path);
+  if (const auto images = train::images_of(config, tokenizer.get())) {
+    const ImageLayout layout = images->processor->layout({1024, 1024});
+    patches = static_cast<double>(layout.patches()) / static_cast<double>(layout.tokens());
+  }
+  add_tower(shape.policy.shape, policy.model->vision->tower(), policy.model->tower() != nullptr,
+            patches);
+}
+
 void RunChecks::adapter() {
   list.run("adapter", [&] {
     const models::AdapterSection& a = config.adapter;
@@ -166,6 +185,7 @@ void RunChecks::adapter() {
     role.note_held(config.model.path);
     const bool frozen = config.has_adapter();
     role.trains = !frozen;
+    train::take_tower(*policy.model, config);
     std::string found = "none: all weights train";
     if (a.path) {
       const models::LoraConfig lora = train::resume_adapter(*policy.model, config);
@@ -180,6 +200,7 @@ void RunChecks::adapter() {
       models::LoraConfig named = *policy.lora;
       if (a.path) named.rank_pattern = named.alpha_pattern = {};  // of the file's layers
       role.adapted = models::target_layers(*policy.model, named);
+      train::check_tower_adapter(config, *policy.model, role.adapted);
       train::check_tied_head(config,
                              role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
       role.rank = policy.lora->largest_rank();
@@ -191,6 +212,7 @@ void RunChecks::adapter() {
     } else {
       policy.model->each_parameter(
           [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
+      train::train_tower(*policy.model, config);
       train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
       std::set<std::string> frozen;
       policy.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
@@ -201,6 +223,7 @@ void RunChecks::adapter() {
       train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
                           config.where("optimizer.groups"));
     }
+    add_tower_to_shape();
     return Finding::pass(found);
   });
 }

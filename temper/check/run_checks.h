@@ -88,6 +88,7 @@ class RunChecks {
   bool read_config(bool scalar);
   void tokenizer();
   void adapter();
+  void add_tower_to_shape();
   void arithmetic();
   void mesh();
   Finding describe(const char* key, const Rows& rows, int64_t steps) const;

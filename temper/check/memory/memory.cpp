@@ -78,8 +78,9 @@ int64_t two_largest(std::vector<int64_t> values) {
 }  // namespace
 
 bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
-  return t.in_block && std::find(role.adapted.begin(), role.adapted.end(),
-                                 t.name.substr(0, t.name.rfind('.'))) != role.adapted.end();
+  return (t.in_block || t.of_tower) &&
+         std::find(role.adapted.begin(), role.adapted.end(), t.name.substr(0, t.name.rfind('.'))) !=
+             role.adapted.end();
 }
 bool is_saved(const ModelRole& role, const ShapedTensor& t) {
   return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
@@ -213,6 +214,18 @@ MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ran
   return phase;
 }
 
+// The vision tower's pass over an image of a row's length, after the step's passes.
+MemoryPlan::Phase tower_pass(const RunShape& run, const Base& base) {
+  MemoryPlan::Phase phase{"images", base.parts};
+  int64_t longest = 0;
+  for (const PassShape& pass : run.largest) longest = std::max(longest, pass.longest);
+  phase.parts.emplace_back("gradients", base.policy.gradients);
+  phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
+  phase.parts.emplace_back("activations", kFloat * longest * run.policy.shape.tower_numbers);
+  return phase;
+}
+
 // Of the policy, or of a model beside it that samples.
 MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const Ranks& ranks,
                            const Base& base) {
@@ -298,6 +311,7 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host)
     if (!largest || phase.bytes() > largest->bytes()) largest = std::move(phase);
   }
   plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
+  if (run.policy.shape.tower_numbers > 0) plan.phases.push_back(tower_pass(run, base));
   for (MemoryPlan::Phase& phase : plan.phases) {
     phase.parts.emplace_back(
         "allocator", (on_device ? 0 : phase.rounding) +

@@ -5,7 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "temper/base/error.h"
+#include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/files/directory.h"
+#include "temper/models/vision/tower.h"
 #include "temper/nn/linear.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/integers.h"
@@ -81,7 +84,8 @@ int64_t ModelShape::parameters() const {
 int64_t ModelShape::dense_multiplications() const {
   int64_t sum = tied ? vocabulary * hidden : 0;
   for (const ShapedTensor& t : tensors)
-    if (t.matrix && !t.is(nn::Role::kExpert) && !t.is(nn::Role::kEmbedding)) sum += t.size();
+    if (t.matrix && !t.of_tower && !t.is(nn::Role::kExpert) && !t.is(nn::Role::kEmbedding))
+      sum += t.size();
   return sum;
 }
 
@@ -154,6 +158,30 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
                              .absorbed = absorbed.count(&p) > 0});
   });
   return shape;
+}
+
+void add_tower(ModelShape& shape, models::Tower& tower, bool taken, double patches) {
+  std::set<const nn::Parameter*> matrices;
+  tower.visit(
+      {.linear = [&](const std::string&, nn::Linear& layer) { matrices.insert(&layer.weight); }});
+  // Input and output of each layer whose pass is differentiated; of others the widest two.
+  double kept = 0, widest = 0;
+  tower.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    const bool matrix = matrices.contains(&p), trains = taken && p.trainable();
+    shape.tensors.push_back({.name = str(models::kTowerParent, ".", name),
+                             .shape = p.shape(),
+                             .role = p.owner().role(),
+                             .matrix = matrix,
+                             .of_tower = true,
+                             .trains = trains});
+    if (!matrix || models::is_of_adapter(name)) return;
+    const double numbers =
+        static_cast<double>(p.shape()[0] + p.shape()[1]) * (tower.is_projector(name) ? 1 : patches);
+    widest = std::max(widest, numbers);
+    const bool differentiated = taken && (!tower.projector_alone || tower.is_projector(name));
+    if (differentiated) kept += numbers;
+  });
+  shape.tower_numbers = static_cast<int64_t>(kept + 2 * widest);
 }
 
 }  // namespace temper::checks

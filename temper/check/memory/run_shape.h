@@ -28,6 +28,7 @@ struct ShapedTensor {
   // The format in which the files hold it quantized, where it is kept so: Storage::file.
   std::optional<ops::WeightFormat> held = {};
   bool absorbed = false;  // nn::LatentAttention's kv_b_proj: products read copies of it
+  bool of_tower = false;  // of a vision tower, which is as it is on every rank
   bool trains = true;     // where the model does: train.freeze leaves others as they are
   int64_t size() const;
   bool is(nn::Role of) const { return role == of; }
@@ -55,6 +56,8 @@ struct ModelShape {
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   std::optional<nn::LatentConfig> latent;      // nn::LatentAttention
   bool tied = false;
+  // Numbers that the vision tower's own pass keeps for each token of an image; 0: it has none.
+  int64_t tower_numbers = 0;
 
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: of what every token goes through, every
@@ -69,6 +72,9 @@ struct ModelShape {
 // Throw ConfigError for a config that no family of the program takes.
 std::unique_ptr<models::Model> model_of(const models::HfConfig& config, bool scalar_head);
 ModelShape shape_of(const models::HfConfig& config, bool scalar_head = false);
+// Adds the vision tower that the model of the shape has; `taken`: it is the model's (Model::tower).
+// `patches`: of an image, for each of its tokens.
+void add_tower(ModelShape& shape, models::Tower& tower, bool taken, double patches);
 
 using Ranks = dist::AxisSizes;
 
