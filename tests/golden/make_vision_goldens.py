@@ -112,6 +112,10 @@ def families():
                        rope_parameters=rope | dict(partial_rotary_factor=0.75, mrope_section=[2, 2, 2]))
     yield ("qwen3_5", transformers.Qwen3_5ForConditionalGeneration, transformers.Qwen3_5Config(
         text_config=net, vision_config=tower | table, **TOKENS), Qwen())
+    sparse = {k: v for k, v in net.items() if k != "intermediate_size"} | dict(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10, shared_expert_intermediate_size=14)
+    yield ("qwen3_5_moe", transformers.Qwen3_5MoeForConditionalGeneration, transformers.Qwen3_5MoeConfig(
+        text_config=sparse, vision_config=tower | table, **TOKENS), Qwen())
     yield ("qwen2_5_vl", transformers.Qwen2_5_VLForConditionalGeneration, transformers.Qwen2_5_VLConfig(
         text_config={k: v for k, v in models.sized(
             hidden_size=24, rope_parameters=rope | dict(mrope_section=[1, 1, 1])).items() if k != "head_dim"},
@@ -229,6 +233,7 @@ def make(name, cls, config, kind):
     if name.startswith("gemma4"):  # whose class asks for one
         config.get_text_config().pad_token_id = 0
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     model = cls(config).eval()
     for module in model.modules():  # padding, of which there is none here, would have no gradient
         if isinstance(module, torch.nn.Embedding):
@@ -248,7 +253,7 @@ def make(name, cls, config, kind):
     (-logp.mean()).backward()
     for parameter, p in model.named_parameters():
         if p.grad is not None:
-            tensors["grad." + own_name(parameter)] = p.grad.clone()
+            tensors |= {"grad." + n: g for n, g in models.by_expert(own_name(parameter), p.grad, False).items()}
     save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
     expected = dict(placeholder=IMAGE, images=[{k: v for k, v in image.items() if k != "pixels"} for image in images],
                     rows=[dict(tokens=ids, images=which) for ids, which in rows])
