@@ -208,14 +208,33 @@ std::string temporary_directory() {
   return directory && *directory ? directory : "/tmp";
 }
 
-FileDescriptor open_temporary(const std::string& prefix) {
-  FileDescriptor file(open_unnamed(temporary_directory(), O_RDWR | O_EXCL, 0600));
+namespace {
+
+FileDescriptor open_without_name(const std::string& directory, const std::string& prefix,
+                                 const char* hint) {
+  FileDescriptor file(open_unnamed(directory, O_RDWR | O_EXCL, 0600));
   if (file.get() >= 0) return file;
-  std::string name = str(temporary_directory(), "/", prefix, "-XXXXXX");
+  std::string name = str(directory, "/", prefix, "-XXXXXX");
   file.reset(::mkostemp(name.data(), O_CLOEXEC));
-  check(file.get() >= 0, name, ": cannot create: ", errno_text, "; set TMPDIR");
+  check(file.get() >= 0, name, ": cannot create: ", errno_text, hint);
   ::unlink(name.c_str());
   return file;
+}
+
+}  // namespace
+
+FileDescriptor open_temporary(const std::string& prefix) {
+  return open_without_name(temporary_directory(), prefix, "; set TMPDIR");
+}
+
+FileDescriptor open_temporary_in(const std::string& directory, const std::string& prefix) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, none)) {
+    const bool left = entry.path().filename().string().starts_with(prefix + "-");
+    if (left && entry.is_regular_file(none) && entry.file_size(none) == 0)
+      std::filesystem::remove(entry.path(), none);
+  }
+  return open_without_name(directory, prefix, "");
 }
 
 std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {

@@ -91,6 +91,11 @@ std::string temporary_directory();
 // process ends. Throws RunError.
 FileDescriptor open_temporary(const std::string& prefix);
 
+// The same in a directory. Where the file system has no unnamed files, it has the name
+// PREFIX-XXXXXX for a moment; empty files of this prefix that killed processes left are removed.
+// Throws RunError.
+FileDescriptor open_temporary_in(const std::string& directory, const std::string& prefix);
+
 // A read-only private mapping of a file; the bytes live as long as the object. Throws DataError.
 class MappedFile {
  public:

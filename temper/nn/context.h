@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "temper/nn/block_inputs.h"
 #include "temper/ops/forest.h"
 #include "temper/ops/kv_store.h"
 
@@ -57,6 +58,8 @@ struct Context {
                                    // the backward pass
   bool recompute =
       false;  // blocks run again in the backward pass instead of keeping their activations
+  BlockInputs* inputs = nullptr;  // where these blocks' inputs are kept; null: in memory; outlives
+                                  // the backward pass
 };
 
 }  // namespace temper::nn

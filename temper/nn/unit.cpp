@@ -36,7 +36,9 @@ struct UnitCall {
   ShardUnit* unit = nullptr;
   bool recompute = false;
   std::vector<Parameter*> trainable;
-  Tensors given = {};  // the inputs, where it is computed again
+  // The inputs, where it is computed again: in memory, or kept elsewhere.
+  Tensors given = {};
+  std::vector<std::unique_ptr<BlockInputs::Kept>> kept = {};
   // What forward read and gave, with the graph between them; empty where it is computed again.
   Tensors inputs = {}, outputs = {};
 
@@ -53,8 +55,10 @@ Tensors unit_gradients(UnitCall& call, const ops::Gradients& d) {
   GatherGuard whole(call.unit);
   if (call.recompute) {
     Tensors from;
-    for (size_t i = 0; i < call.given.size(); ++i)
-      from.push_back(call.given[i].detach().requires_grad_(d.wanted(i)));
+    for (size_t i = 0; i < call.given.size() + call.kept.size(); ++i) {
+      const at::Tensor x = call.kept.empty() ? call.given[i] : call.kept[i]->take();
+      from.push_back(x.detach().requires_grad_(d.wanted(i)));
+    }
     call.record(from);
   }
   check(!call.outputs.empty(), "a second backward pass through a unit, whose graph is gone");
@@ -118,7 +122,7 @@ Gathered::~Gathered() {
 }
 
 Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& adapters,
-                 bool recompute, const UnitFunction& forward) {
+                 bool recompute, const UnitFunction& forward, BlockInputs* kept) {
   ShardUnit* const unit = module.unit();
   const bool differentiable = at::GradMode::is_enabled();
   if (!differentiable || (!unit && !recompute)) {
@@ -138,7 +142,10 @@ Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& 
   Tensors outputs;
   if (recompute) {
     recording.reads(inputs);
-    call->given = inputs;
+    if (kept && recording.records())
+      for (const at::Tensor& x : inputs) call->kept.push_back(kept->keep(x));
+    else
+      call->given = inputs;
     outputs = forward(inputs);
   } else {
     call->record(inputs);
@@ -152,8 +159,9 @@ at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
                      const BlockFunction& forward) {
   if (context.observe) (*context.observe)(x);
   if (!block.unit() && !context.recompute) return forward(x);
-  return run_unit(block, {x}, context.adapters(), context.recompute,
-                  [forward](const Tensors& inputs) { return Tensors{forward(inputs[0])}; })[0];
+  return run_unit(
+      block, {x}, context.adapters(), context.recompute,
+      [forward](const Tensors& inputs) { return Tensors{forward(inputs[0])}; }, context.inputs)[0];
 }
 
 }  // namespace temper::nn

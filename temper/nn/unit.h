@@ -57,9 +57,10 @@ using BlockFunction = std::function<at::Tensor(const at::Tensor& x)>;
 
 // forward(inputs) under adapters (nn::Context::adapter), with the module's parameters whole while
 // it runs and while its gradient is taken. `module` owns every parameter that forward reads. With
-// `recompute`, what forward refers to must outlive the backward pass.
+// `recompute`, what forward refers to must outlive the backward pass, and `kept` has the inputs
+// until then (null: they stay in memory).
 Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& adapters,
-                 bool recompute, const UnitFunction& forward);
+                 bool recompute, const UnitFunction& forward, BlockInputs* kept = nullptr);
 
 // A block of a body: seen by context.observe, and computed again in the backward pass where the
 // context asks for it.

@@ -17,6 +17,9 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none", "blocks"};
 template <>
+inline constexpr std::array enum_names<train::TrainSection::Offload> = {"none", "activations",
+                                                                        "optimizer", "all"};
+template <>
 inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
 
 void config_detail::Traits<train::ProfileSteps>::read(const YamlNode& node, const std::string& path,
@@ -77,6 +80,11 @@ void TrainSection::fields(Fields& f) {
   f.add("recompute", recompute,
         "activation checkpointing; blocks: recompute each block in the backward pass, to save "
         "memory");
+  f.add("offload", offload,
+        "what leaves memory for files that are gone after the run: the inputs of blocks, which "
+        "need recompute: blocks, the optimizer's state, or both; the same bits");
+  f.add("offload_dir", offload_dir,
+        "existing directory, on a fast local disk, of these files; null: output_dir");
   f.add("eval_every", eval_every, "steps between evaluations; 0: only after the last step",
         at_least(0));
   f.add("eval_at_start", eval_at_start, "also evaluate before the first step");
@@ -337,6 +345,15 @@ void validate_train(const RunConfig& c) {
   c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
             "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
   memory_limit(c);
+  const auto named = [](const auto& names, auto value) {
+    return names[static_cast<size_t>(value)];
+  };
+  c.require(!t.offloads_inputs() || t.recompute == TrainSection::Recompute::kBlocks,
+            "train.offload", "found ", named(enum_names<TrainSection::Offload>, t.offload),
+            " with train.recompute: ", named(enum_names<TrainSection::Recompute>, t.recompute),
+            ", expected train.recompute: blocks: without it blocks keep more than their inputs");
+  c.require(t.offload != TrainSection::Offload::kNone || !t.offload_dir, "train.offload_dir",
+            "train.offload is none, which writes no files; expected activations, optimizer or all");
   c.require(t.batch_size <= kMostRows, "train.batch_size", "found ", t.batch_size,
             ", expected at most ", kMostRows, " rows a step");
   c.require(t.eval_every == 0 || has_evaluation(c), "train.eval_every", kNothingToEvaluate);

@@ -80,11 +80,20 @@ struct ProfileSteps {
 // max_steps, epochs or neither (one epoch); both are an error.
 struct TrainSection {
   enum class Recompute { kNone, kBlocks };
+  enum class Offload { kNone, kActivations, kOptimizer, kAll };
   std::optional<int64_t> max_steps;
   std::optional<double> epochs;
   int64_t batch_size = 8;
   int64_t micro_batch_tokens = 2048;
   Recompute recompute = Recompute::kNone;
+  Offload offload = Offload::kNone;
+  std::optional<std::string> offload_dir;  // none: output_dir
+  bool offloads_inputs() const {
+    return offload == Offload::kActivations || offload == Offload::kAll;
+  }
+  bool offloads_optimizer() const {
+    return offload == Offload::kOptimizer || offload == Offload::kAll;
+  }
   int64_t eval_every = 0;
   bool eval_at_start = false;
   int64_t eval_samples = 0;

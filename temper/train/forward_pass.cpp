@@ -134,7 +134,8 @@ nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
           .rows = routers && routers->loss ? nullptr : pass.rows(),
           .dropout = options.dropout ? &pass.dropout : nullptr,
           .routers = routers,
-          .recompute = options.recompute};
+          .recompute = options.recompute,
+          .inputs = options.recompute ? pass.inputs : nullptr};
 }
 
 models::LogpOptions logp_options(const ForwardPass& pass, const PassOptions& options) {

@@ -55,6 +55,8 @@ struct ForwardPass {
   std::vector<int64_t> scored_row_K, scored_tag_K;  // tokens of the forest, their segments' tags
   nn::DropoutKeys dropout;             // seed, step and noise_alpha are set by the trainer
   nn::RouterWatch* routers = nullptr;  // what watches its experts' routers, set by the trainer
+  // Where blocks that are computed again keep their inputs, set by the trainer; null: in memory.
+  nn::BlockInputs* inputs = nullptr;
   // Run to keep step with other ranks only: what it gives counts nowhere.
   bool shadow = false;
   // Of a pass that several adapters share: whose the forest's tokens are, and whose the targets.

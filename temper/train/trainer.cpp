@@ -16,6 +16,7 @@
 #include "temper/models/vision/encoder.h"
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
+#include "temper/train/offload/directory.h"
 #include "temper/train/optimizers/schedule.h"
 #include "temper/train/ranks.h"
 #include "temper/train/run/agreed_error.h"
@@ -67,6 +68,14 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
   if (sparse) routers_.emplace(*roles_.policy.model, section_.router_aux_loss, mesh_);
   for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
   for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
+  if (!section_.offloads_inputs() && !section_.offloads_optimizer()) return;
+  check(section_.offload_dir.has_value(), "train.offload without a directory");
+  const std::string& directory = *section_.offload_dir;
+  const std::string what = str("train.offload: ", directory);
+  if (section_.offloads_inputs()) inputs_ = std::make_unique<DiskInputs>(directory, what);
+  if (section_.offloads_optimizer())
+    for (const auto& trainable : roles_.trainables)
+      trainable->optimizer.store_state_in(std::make_unique<DiskState>(directory, what));
 }
 
 namespace {
@@ -154,6 +163,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
     pass.dropout.noise_alpha = section_.neftune_alpha;
+    pass.inputs = inputs_.get();
   }
   if (routers_) routers_->begin(plan);
   Activity activity("training: pass", std::ssize(plan.passes));
@@ -377,6 +387,7 @@ void Trainer::rescue(RunDirectory& directory) {
     directory.warn(str("a checkpoint could not be saved: ", e.what()));
   }
   try {
+    if (inputs_) inputs_->clear();
     const bool together = is_shared_out(roles_.trainables);
     const bool lost = together ? mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0
                                : directory.is_lost();
@@ -516,7 +527,9 @@ RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
   // Before hooks that keep weights.
   if (mesh.world->size() > 1)
     hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));
-  Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, mesh, task,
+  TrainSection section = config.train;
+  section.offload_dir = offload_directory(config);
+  Trainer trainer(std::move(section), static_cast<uint64_t>(config.seed), roles, mesh, task,
                   std::move(hooks));
   return trainer.run(directory);
 }

@@ -17,6 +17,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
+#include "temper/train/offload/disk_inputs.h"
 #include "temper/train/roles.h"
 #include "temper/train/router_step.h"
 #include "temper/train/run/memory_limit.h"
@@ -34,7 +35,8 @@ class Trainer {
  public:
   // Makes section.max_steps steps, or as many as the task plans. `seed` keys dropout and the noise
   // on embeddings.
-  // Where the mesh says so, the ranks share out the models of the roles from here on.
+  // Where the mesh says so, the ranks share out the models of the roles from here on. What the
+  // section offloads goes to section.offload_dir; throws RunError where no file can be made there.
   Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::Mesh& mesh, Task& task,
           std::vector<std::unique_ptr<Hook>> hooks = {});
 
@@ -89,6 +91,7 @@ class Trainer {
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false, left_ = false;  // left_: the directory was lost, and another one is used
   double saved_at_ = 0;                  // time of the last checkpoint, seconds
+  std::unique_ptr<DiskInputs> inputs_;   // null: inputs of blocks stay in memory
   MemoryWatch memory_;
   std::function<void()> before_change_ = [] {};  // of the weights
   MetricsRow row_;

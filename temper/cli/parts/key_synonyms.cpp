@@ -9,6 +9,8 @@ constexpr std::string_view kAccumulation =
     "train.batch_size is rows a step over all ranks, and train.micro_batch_tokens bounds one "
     "forward pass: passes are accumulated as needed";
 constexpr std::string_view kRecompute = "write train.recompute: blocks";
+constexpr std::string_view kOffload =
+    "write train.recompute: blocks and train.offload: activations";
 constexpr std::string_view kOnePass = "it bounds the tokens of one forward pass";
 constexpr std::string_view kTokenizer = "the tokenizer is read from the model's directory";
 constexpr std::string_view kAttention = "there is one exact attention";
@@ -25,7 +27,7 @@ constexpr std::string_view kWandb = "write metrics.sinks: [console, jsonl, wandb
 
 constexpr KeySynonym kSynonyms[] = {
     {"activation_checkpointing", "train.recompute", kRecompute},
-    {"activation_offloading", "", "train.recompute: blocks saves memory instead"},
+    {"activation_offloading", "train.offload", kOffload},
     {"actor.strategy", "mesh", "write mesh.fsdp: N"},
     {"actor_model_config", "model", "the policy; reference and sampler begin as it"},
     {"actor_optimizer", "optimizer", ""},
@@ -118,7 +120,7 @@ constexpr KeySynonym kSynonyms[] = {
     {"early_stopping_patience", "train.early_stopping.patience",
      "train.early_stopping.metric switches it on, as in eval/loss"},
     {"enable_activation_checkpointing", "train.recompute", kRecompute},
-    {"enable_activation_offloading", "", "train.recompute: blocks saves memory instead"},
+    {"enable_activation_offloading", "train.offload", kOffload},
     {"enable_async_checkpointing", "train.save_in_background", ""},
     {"enable_gradient_checkpointing", "train.recompute", kRecompute},
     {"end_value", "optimizer.final_lr_fraction", "it is a share of optimizer.learning_rate"},

@@ -64,10 +64,15 @@ void Optimizer::make_state() {
       *least += placement->bounds.back();
     }
     if (keeps(i))
-      for (const StateTensor& s : layout)
-        slot.state.push_back(at::zeros(s.shape, parameter.trained().options().dtype(s.dtype)));
+      for (const StateTensor& s : layout) {
+        if (disk_)
+          slot.on_disk.push_back(disk_->add(s.shape, s.dtype));
+        else
+          slot.state.push_back(at::zeros(s.shape, parameter.trained().options().dtype(s.dtype)));
+      }
     count_bytes(parameter.trained(), slot.state);
   }
+  if (disk_) disk_->reserve();
 }
 
 bool Optimizer::keeps(size_t i) const {
@@ -109,25 +114,28 @@ double Optimizer::grad_norm(const dist::Mesh& mesh) const {
 void Optimizer::step(double rate, double grad_scale) {
   make_state();
   ++steps_;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  const auto update_of = [&](size_t i) {
     const NamedParameter& p = parameters_[i];
-    nn::Parameter& parameter = *p.parameter;
-    const double decay = parameter.decays() ? config_.weight_decay : 0;
-    const Update update{.learning_rate = rate * p.rate_scale,
-                        .weight_decay = p.weight_decay.value_or(decay),
-                        .grad_scale = grad_scale,
-                        .step = steps_};
+    const double decay = p.parameter->decays() ? config_.weight_decay : 0;
+    return Update{.learning_rate = rate * p.rate_scale,
+                  .weight_decay = p.weight_decay.value_or(decay),
+                  .grad_scale = grad_scale,
+                  .step = steps_};
+  };
+  for (size_t i = 0; i < parameters_.size() && !disk_; ++i) {
+    nn::Parameter& parameter = *parameters_[i].parameter;
     if (parameter.placement() && !slots_[i].by_parts) {
-      step_whole(i, update);
+      step_whole(i, update_of(i), slots_[i].state);
       continue;
     }
-    rule_->update(update, gradient(i), parameter.trained().detach(), slots_[i].state);
+    rule_->update(update_of(i), gradient(i), parameter.trained().detach(), slots_[i].state);
     parameter.mark_updated();
   }
+  if (disk_) step_on_disk(update_of);
   zero_grad();
 }
 
-void Optimizer::step_whole(size_t i, const Update& update) {
+void Optimizer::step_whole(size_t i, const Update& update, std::span<const at::Tensor> state) {
   nn::Parameter& parameter = *parameters_[i].parameter;
   const nn::Placement& placement = *parameter.placement();
   if (placement.elsewhere()) return parameter.mark_updated();
@@ -136,7 +144,7 @@ void Optimizer::step_whole(size_t i, const Update& update) {
   };
   const at::Tensor grad = whole(gradient(i));
   at::Tensor value = whole(parameter.trained().detach());
-  if (keeps(i)) rule_->update(update, grad, value, slots_[i].state);
+  if (keeps(i)) rule_->update(update, grad, value, state);
   if (placement.fsdp) placement.fsdp->broadcast(value, slots_[i].keeper);
   parameter.set_whole_value(value);
 }
@@ -161,10 +169,11 @@ std::string Optimizer::not_finite() const {
 at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
   const nn::Placement& placement = *parameters_[i].parameter->placement();
   const Slot& slot = slots_[i];
-  if (slot.by_parts) return placement.whole(slot.state[s]);
+  const at::Device device = parameters_[i].parameter->trained().device();
+  if (slot.by_parts) return placement.whole(own_state(i, s).to(device));
   at::Tensor state =
       keeps(i)
-          ? slot.state[s]
+          ? own_state(i, s).to(device)
           : at::empty(slot.layout[s].shape,
                       parameters_[i].parameter->trained().options().dtype(slot.layout[s].dtype));
   if (placement.fsdp && !placement.elsewhere()) placement.fsdp->broadcast(state, slot.keeper);
@@ -173,13 +182,16 @@ at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
 
 TensorMap Optimizer::save() {
   make_state();
+  check(!torn_, "an update ended half-way: some of the weights have changed, others have not");
   TensorMap tensors;
   for (size_t i = 0; i < parameters_.size(); ++i)
     for (size_t s = 0; s < slots_[i].layout.size(); ++s) {
       const StateTensor& layout = slots_[i].layout[s];
       TensorView& view = tensors[parameters_[i].name + "." + layout.name];
       if (!parameters_[i].parameter->placement()) {
-        view = models::to_view(slots_[i].state[s]);
+        view = !disk_ ? models::to_view(slots_[i].state[s])
+                      : models::view_of(layout.shape, layout.dtype,
+                                        [=, this] { return own_state(i, s); });
         continue;
       }
       view = models::view_of(layout.shape, layout.dtype, [=, this] { return whole_state(i, s); });
@@ -191,15 +203,15 @@ TensorMap Optimizer::save() {
 void Optimizer::each_own_state(
     const std::function<void(const std::string& name, const at::Tensor& part)>& visit) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
-    for (size_t s = 0; s < slots_[i].state.size(); ++s)
-      visit(parameters_[i].name + "." + slots_[i].layout[s].name, slots_[i].state[s]);
+    for (size_t s = 0; s < states(i); ++s)
+      visit(parameters_[i].name + "." + slots_[i].layout[s].name, own_state(i, s));
 }
 
 void Optimizer::put_own_state(size_t i, size_t s, const TensorView::Put& put) const {
   const Slot& slot = slots_[i];
   if (slot.by_parts)
-    return models::put_runs(slot.state[s], *parameters_[i].parameter->placement(), put);
-  const TensorView whole = keeps(i) ? models::to_view(slot.state[s]) : TensorView();
+    return models::put_runs(own_state(i, s), *parameters_[i].parameter->placement(), put);
+  const TensorView whole = keeps(i) ? models::to_view(own_state(i, s)) : TensorView();
   put(0, whole.data, whole.num_bytes);
 }
 
@@ -221,12 +233,16 @@ void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string&
   check_moments(tensors, where);
   make_state();
   for (size_t i = 0; i < parameters_.size(); ++i)
-    for (size_t s = 0; s < slots_[i].state.size(); ++s) {
+    for (size_t s = 0; s < states(i); ++s) {
       const StateTensor& layout = slots_[i].layout[s];
       const at::Tensor whole =
           models::to_tensor(tensors.at(parameters_[i].name + "." + layout.name), layout.dtype);
-      slots_[i].state[s].copy_(
-          slots_[i].by_parts ? parameters_[i].parameter->placement()->part(whole) : whole);
+      const at::Tensor own =
+          slots_[i].by_parts ? parameters_[i].parameter->placement()->part(whole) : whole;
+      if (disk_)
+        disk_->write(slots_[i].on_disk[s], own);
+      else
+        slots_[i].state[s].copy_(own);
     }
   steps_ = steps;
 }

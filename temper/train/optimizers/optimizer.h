@@ -11,6 +11,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/io/safetensors.h"
 #include "temper/train/config.h"
+#include "temper/train/offload/disk_state.h"
 #include "temper/train/optimizers/update_rule.h"
 #include "temper/train/parameters.h"
 
@@ -25,6 +26,10 @@ class Optimizer {
   // The next steps use these settings, of the same optimizer.name, without groups.
   void set(const OptimizerSection& config);
 
+  // From the first step on the state is there instead of in memory: read and written around each
+  // update, with the same bits. Call before there is a state.
+  void store_state_in(std::unique_ptr<DiskState> disk);
+
   // The global L2 norm of all gradients, in double, over all ranks that share the model. A
   // parameter without a gradient counts as zero.
   double grad_norm(const dist::Mesh& mesh = {}) const;
@@ -38,7 +43,8 @@ class Optimizer {
   // The state by name, as PARAMETER.first, and its number of steps; load() takes what save() gave,
   // on any mesh. Of parameters that ranks share out, it is gathered when it is written
   // (TensorView::make).
-  // Throws DataError, and has then changed nothing; check_moments() throws the same.
+  // Throws DataError, and has then changed nothing; check_moments() throws the same. save() throws
+  // RunError where a disk's error has ended an update half-way.
   TensorMap save();
   // The state that this rank keeps, by the same names; nothing before the first step.
   void each_own_state(
@@ -53,14 +59,22 @@ class Optimizer {
   struct Slot {
     std::vector<StateTensor> layout;  // state tensors as files have them
     std::vector<at::Tensor>
-        state;              // this rank's state tensors; empty where another rank keeps them
-    bool by_parts = false;  // ranks share out the parameter, and each updates its part
-    int keeper = 0;         // rank of the FSDP group that updates a parameter whole
+        state;                 // this rank's state tensors; empty where another rank keeps them
+    DiskState::Piece on_disk;  // instead of `state`
+    bool by_parts = false;     // ranks share out the parameter, and each updates its part
+    int keeper = 0;            // rank of the FSDP group that updates a parameter whole
   };
   // Called when the state is first needed: by then it is known which parameters ranks share out.
   void make_state();
   bool keeps(size_t i) const;
-  void step_whole(size_t i, const Update& update);
+  void step_whole(size_t i, const Update& update, std::span<const at::Tensor> state);
+  void step_on_disk(const std::function<Update(size_t i)>& update_of);
+  size_t states(size_t i) const {
+    return disk_ ? slots_[i].on_disk.size() : slots_[i].state.size();
+  }
+  at::Tensor own_state(size_t i, size_t s) const {
+    return disk_ ? disk_->read(slots_[i].on_disk[s]) : slots_[i].state[s];
+  }
   at::Tensor gradient(size_t i) const;
   at::Tensor whole_state(size_t i, size_t s) const;
   void put_own_state(size_t i, size_t s, const TensorView::Put& put) const;
@@ -70,6 +84,8 @@ class Optimizer {
   std::vector<NamedParameter> parameters_;
   std::vector<Slot> slots_;  // [parameters]
   bool has_state_ = false;
+  std::unique_ptr<DiskState> disk_;  // null: the state is in memory
+  bool torn_ = false;                // an update ended half-way
   int64_t steps_ = 0;
 };
 

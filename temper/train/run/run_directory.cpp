@@ -17,6 +17,7 @@
 #include "temper/metrics/format.h"
 #include "temper/ops/backend.h"
 #include "temper/train/manifest/manifest_inputs.h"
+#include "temper/train/offload/directory.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"
 #include "temper/train/run/snapshot.h"
@@ -51,6 +52,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
                  "output_dir", config.output_dir, " is not a directory");
   check_separate_output(config);
+  check_offload_dir(config);
   std::error_code failed;
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
@@ -385,6 +387,7 @@ void RunDirectory::say_complete() {
 // Decided once: later copies take the memory of the first one, which the allocator keeps.
 bool RunDirectory::copy_fits(const Trainables& trainables) {
   if (const std::optional<bool> asked = config_.train.save_in_background) return *asked;
+  if (config_.train.offloads_optimizer()) return false;  // a copy would be in memory
   if (copies_) return *copies_;
   int64_t bytes = 0;
   for (const auto& [name, tensors] : trained_files(trainables)) bytes += copied_bytes(tensors);

@@ -180,10 +180,12 @@ class Gemma4Decoder : public Backbone {
                          .contiguous());
       const auto from = static_cast<size_t>(key_layer_[i]);
       if (from != i) in.insert(in.end(), keys[from].begin(), keys[from].end());
-      nn::Tensors out = nn::run_unit(layers[i], in, context.adapters(), context.recompute,
-                                     [block = &layers[i], inner](const nn::Tensors& given) {
-                                       return block->forward(given, inner);
-                                     });
+      nn::Tensors out = nn::run_unit(
+          layers[i], in, context.adapters(), context.recompute,
+          [block = &layers[i], inner](const nn::Tensors& given) {
+            return block->forward(given, inner);
+          },
+          context.inputs);
       x = out[0];
       keys[i].assign(out.begin() + 1, out.end());
     }
