@@ -266,15 +266,17 @@ void RunChecks::finish(int64_t planned_steps) {
   }
   list.run("learning_rate", [&] { return learning_rates(planned_steps); });
   list.run("disk", [&] { return disk(planned_steps); });
+  // Memory of code and threads that a run uses and a check does not (those of its rows and of its
+  // backward pass): measured on runs of a tiny model.
+  constexpr int64_t kRunning = int64_t{24} << 20;
+  const int64_t program = options.program_bytes + kRunning + tokenizer_bytes_;
   list.run("memory", [&, this] {
-    // Memory of code and threads that a run uses and a check does not (those of its rows and of its
-    // backward pass): measured on runs of a tiny model.
-    constexpr int64_t kRunning = int64_t{24} << 20;
-    const int64_t program = options.program_bytes + kRunning + tokenizer_bytes_;
     const train::TrainSection& t = config.train;
-    // Only a save before the last step copies; whether train.save_minutes makes one is not known.
+    // Only a save before the last step copies, unless the optimizer's state is on a disk; whether
+    // train.save_minutes makes one is not known.
     const bool saves = t.save_every > 0 && t.save_every < planned_steps;
-    shape.snapshot = t.save_in_background.value_or(saves) && (saves || t.save_minutes > 0);
+    shape.snapshot = t.save_in_background.value_or(saves && !t.offloads_optimizer()) &&
+                     (saves || t.save_minutes > 0);
     plan = plan_memory(shape, ranks, program);
     if (shape.snapshot && !t.save_in_background &&
         !train::fits_for_copies(plan->peak_bytes(), config)) {  // the run then makes none
@@ -285,6 +287,9 @@ void RunChecks::finish(int64_t planned_steps) {
   });
   if (config.train.memory_limit && plan)
     list.run("memory_limit", [this] { return memory_limit(); });
+  if (config.train.offload != train::TrainSection::Offload::kNone)
+    list.run("offload", [&] { return offload(planned_steps); });
+  if (plan) list.run("longest_row", [&] { return longest_row(program); });
 }
 
 }  // namespace temper::checks

@@ -38,6 +38,8 @@ RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), op
                          : Finding::warn(warnings));
   shape.optimizer = config.optimizer;
   shape.recompute = config.train.recompute == train::TrainSection::Recompute::kBlocks;
+  shape.offload_inputs = config.train.offloads_inputs();
+  shape.offload_optimizer = config.train.offloads_optimizer();
 }
 
 // The other checks are made whatever is wrong with the device.

@@ -67,8 +67,8 @@ class RunChecks {
   // the key-value cache.
   void rollout(const generate::RolloutSection& section);
 
-  // "output_dir", "learning_rate", "disk", "memory" and, where there is one, "memory_limit", once
-  // the run's shape is known.
+  // "output_dir", "learning_rate", "disk", "memory", where there are "offload" and "memory_limit",
+  // and "longest_row", once the run's shape is known.
   void finish(int64_t planned_steps);
 
   train::RunConfig& config;
@@ -107,6 +107,8 @@ class RunChecks {
   Finding disk(int64_t planned_steps) const;
   Finding memory() const;
   Finding memory_limit() const;
+  Finding offload(int64_t planned_steps) const;
+  Finding longest_row(int64_t program_bytes) const;
 };
 
 template <class Row, class SizeOf>

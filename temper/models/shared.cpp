@@ -34,7 +34,6 @@ std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
   set_cache_dtype(*base, model.attention_spec().cache_dtype);
   base->eos_token_ids = model.eos_token_ids;
   base->image_marks = model.image_marks;
-  base->vision = model.vision;
   return base;
 }
 

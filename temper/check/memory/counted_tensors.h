@@ -25,6 +25,7 @@ struct PassPeak {
   TensorBytes scratch;      // made by the backward pass, which frees it
   TensorBytes logits;       // of the head and its gradient
   TensorBytes gradients;    // of trained weights; kept until the optimizer's step
+  int64_t on_disk = 0;      // bytes of the inputs of blocks there (train.offload)
   int64_t given() const {
     return activations.given + scratch.given + logits.given + gradients.given;
   }

@@ -12,6 +12,7 @@
 #include "temper/ops/backend.h"
 #include "temper/ops/kv_store.h"
 #include "temper/ops/weight.h"
+#include "temper/train/offload/disk_state.h"
 #include "temper/train/optimizers/update_rule.h"
 
 namespace temper::checks {
@@ -67,6 +68,15 @@ int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
     bytes += count * static_cast<int64_t>(c10::elementSize(s.dtype));
   }
   return bytes;
+}
+
+// Of so many bytes of its state, those that are in memory at once where the state is on a disk.
+int64_t piece_of(const train::UpdateRule& rule, const ShapedTensor& t, double bytes) {
+  const double pieces =
+      rule.by_element(t.role, t.shape)
+          ? std::max(1.0, static_cast<double>(t.size()) / train::DiskState::kPiece)
+          : 1;
+  return rounded(bytes / pieces);
 }
 
 int64_t two_largest(std::vector<int64_t> values) {
@@ -146,8 +156,10 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
     if (!role.trains || !t.trains) continue;
     if (t.unit >= 0) trained[static_cast<size_t>(t.unit)] += kFloat * size;
     out.trained += kFloat * size / parts;
-    state += static_cast<double>(optimizer_bytes(*rule, t)) * static_cast<double>(size) /
-             static_cast<double>(t.size() * parts);
+    const double of_tensor = static_cast<double>(optimizer_bytes(*rule, t)) *
+                             static_cast<double>(size) / static_cast<double>(t.size() * parts);
+    state += of_tensor;
+    out.largest_piece = std::max(out.largest_piece, piece_of(*rule, t, of_tensor));
   }
   if (role.adapters > 0)
     for (const ShapedTensor& t : adapter_tensors(role, ranks)) {
@@ -155,8 +167,10 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
       const int64_t one = kFloat * t.size() / parts;
       weights += static_cast<double>(one * role.adapters);
       out.trained += one * role.trained_copies;
-      state += static_cast<double>(optimizer_bytes(*rule, t) * role.trained_copies) /
-               static_cast<double>(parts);
+      const double of_tensor =
+          static_cast<double>(optimizer_bytes(*rule, t)) / static_cast<double>(parts);
+      state += of_tensor * static_cast<double>(role.trained_copies);
+      out.largest_piece = std::max(out.largest_piece, piece_of(*rule, t, of_tensor));
     }
   out.weights = rounded(weights);
   out.gradients = out.trained;
@@ -175,6 +189,7 @@ struct Base {
   Parts parts;
   ModelBytes policy;
   int64_t snapshot = 0;  // held while a checkpoint is written, from the first save on
+  int64_t on_disk = 0;   // of the optimizer's state
 };
 
 Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
@@ -187,16 +202,25 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
     base.parts.emplace_back(other.role, bytes.weights);
     base.policy.gradients += bytes.gradients;
     base.policy.optimizer += bytes.optimizer;
+    base.policy.largest_piece = std::max(base.policy.largest_piece, bytes.largest_piece);
   }
   if (run.snapshot && run.device.is_cpu())
     base.snapshot = base.policy.gradients + base.policy.optimizer;
+  if (run.offload_optimizer) {
+    constexpr int64_t kPiecesInMemory = 3;
+    base.on_disk = base.policy.optimizer;
+    base.policy.optimizer =
+        std::min(base.policy.optimizer, kPiecesInMemory * base.policy.largest_piece);
+  }
   return base;
 }
 
+// Adds to `on_disk` what the pass has there.
 MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,
-                           const Base& base) {
+                           const Base& base, int64_t& on_disk) {
   MemoryPlan::Phase phase{"train", base.parts};
   const PassPeak peak = traced_pass(run, pass, ranks, base.policy.gradients);
+  on_disk = std::max(on_disk, base.on_disk + peak.on_disk);
   phase.parts.emplace_back("gradients", peak.gradients.asked);
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
   if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
@@ -289,7 +313,8 @@ std::string what_takes_less(const RunShape& run) {
   return str(
       "a smaller train.micro_batch_tokens",
       run.sampling.samples ? ", train.batch_size or rollout.cache_bytes" : " or train.batch_size",
-      ", train.recompute: blocks, ",
+      run.recompute ? run.offload_inputs ? ", " : ", train.offload: all, "
+                    : ", train.recompute: blocks, ",
       run.snapshot && run.device.is_cpu() ? "train.save_in_background: false, " : "",
       "adapter.method: lora or qlora, or mesh.fsdp");
 }
@@ -307,10 +332,10 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host)
     plan.phases.push_back(sampling(run, *sampler, ranks, base));
   std::optional<MemoryPlan::Phase> largest;
   for (const PassShape& pass : run.largest) {
-    MemoryPlan::Phase phase = training(run, pass, ranks, base);
+    MemoryPlan::Phase phase = training(run, pass, ranks, base, plan.on_disk);
     if (!largest || phase.bytes() > largest->bytes()) largest = std::move(phase);
   }
-  plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
+  plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base, plan.on_disk));
   if (run.policy.shape.tower_numbers > 0) plan.phases.push_back(tower_pass(run, base));
   for (MemoryPlan::Phase& phase : plan.phases) {
     phase.parts.emplace_back(

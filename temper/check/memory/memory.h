@@ -11,6 +11,8 @@
 //                inputs of blocks (Chen et al., arXiv 1604.06174); scratch: what the backward pass
 //                makes and frees; logits: of the head and its gradient: of a pass that is run
 //                without numbers (traced_pass.h), at its peak
+//                with train.offload: activations the tensors of DiskInputs that are in memory; with
+//                optimizer, of its state the pieces that are (train/offload)
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
 //   snapshot     the copy of trained weights and optimizer state from which a checkpoint is written
 //                while training continues
@@ -59,6 +61,7 @@ struct MemoryPlan {
     int64_t bytes() const;
   };
   std::vector<Phase> phases;
+  int64_t on_disk = 0;  // bytes that a rank's files of train.offload take
   const Phase& peak() const;
   int64_t peak_bytes() const { return peak().bytes(); }
 };
@@ -80,6 +83,7 @@ struct ModelBytes {
   int64_t two_units = 0;  // whole values of the two largest FSDP units, over their tensor ranks
   // the trained weights of the two units with the most of them, in bytes of float32
   int64_t two_trained = 0;
+  int64_t largest_piece = 0;  // of the optimizer's state on a disk (train::DiskState)
 };
 ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
                        const Ranks& ranks);

@@ -146,7 +146,8 @@ struct RunShape {
   at::Device device = at::kCPU;  // computes all models
   train::OptimizerSection optimizer;
   bool recompute = false;
-  int64_t number_bytes = 4;        // bytes of an activation
+  bool offload_inputs = false, offload_optimizer = false;  // train.offload
+  int64_t number_bytes = 4;                                // bytes of an activation
   std::vector<PassShape> largest;  // passes: the largest first one of a step, the largest later one
   int64_t step_tokens = 0;         // tokens through the model in a step, all ranks
   int64_t passes = 1;              // passes of a rank in a step

@@ -177,6 +177,34 @@ class Compared {
   Tensors teacher_, student_, gradients_;
 };
 
+// Inputs of blocks as train::DiskInputs keeps them: the last one, and the one that is read ahead,
+// in memory.
+class InputsOnDisk : public nn::BlockInputs {
+ public:
+  std::unique_ptr<Kept> keep(const at::Tensor& x) override {
+    last_ = x.detach();
+    bytes_ += static_cast<int64_t>(x.nbytes());
+    return std::make_unique<Sized>(*this, x);
+  }
+  int64_t bytes() const { return bytes_; }  // all that was kept
+
+ private:
+  class Sized : public Kept {
+   public:
+    Sized(InputsOnDisk& all, const at::Tensor& x) : all_(all), shape_(x.sizes().vec()) {}
+    at::Tensor take() override {
+      all_.last_ = at::empty(shape_, kSized);
+      return at::empty(shape_, kSized);
+    }
+
+   private:
+    InputsOnDisk& all_;
+    std::vector<int64_t> shape_;
+  };
+  at::Tensor last_;
+  int64_t bytes_ = 0;
+};
+
 // The policy and what is differentiated with it: a critic, or a second adapter on the same base.
 std::vector<std::unique_ptr<models::Model>> sized_models(const RunShape& run, const Ranks& ranks) {
   std::vector<std::unique_ptr<models::Model>> models;
@@ -198,9 +226,11 @@ void each_trained(const std::vector<std::unique_ptr<models::Model>>& models, con
 
 // The models' forward passes, the policy's first, and one backward pass through all of them.
 void run_pass(const RunShape& run, const PassShape& shape,
-              const std::vector<std::unique_ptr<models::Model>>& models, CountedTensors& counted) {
+              const std::vector<std::unique_ptr<models::Model>>& models, InputsOnDisk& inputs,
+              CountedTensors& counted) {
   using Stage = CountedTensors::Stage;
-  const train::ForwardPass pass = sized_pass(shape);
+  train::ForwardPass pass = sized_pass(shape);
+  if (run.offload_inputs) pass.inputs = &inputs;
   Compared compared(run.compared, shape, run.policy.shape.layers);
   const std::function<void(const at::Tensor&)> observe = [&](const at::Tensor& x) {
     if (x.requires_grad()) x.register_hook([&](const at::Tensor&) { compared.end_block(); });
@@ -242,8 +272,12 @@ PassPeak traced_pass(const RunShape& run, const PassShape& pass, const Ranks& ra
   counted.enter(CountedTensors::Stage::kBackward);
   if (!pass.first)
     each_trained(models, [](const at::Tensor& x) { x.mutable_grad() = at::empty_like(x); });
-  run_pass(run, pass, models, counted);
-  return counted.peak(static_cast<double>(gradients) / std::max(trained, 1.0), run.number_bytes);
+  InputsOnDisk inputs;
+  run_pass(run, pass, models, inputs, counted);
+  PassPeak peak =
+      counted.peak(static_cast<double>(gradients) / std::max(trained, 1.0), run.number_bytes);
+  peak.on_disk = inputs.bytes() / kFloat * run.number_bytes;
+  return peak;
 }
 
 }  // namespace temper::checks
