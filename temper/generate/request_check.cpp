@@ -62,9 +62,9 @@ void check_request(const Request& request, const models::CausalLM& model,
                      ", and the model has ", model.vocab_size);
   check_rows(request.rows, std::ssize(request.prompt));
   for (const ExternalRows& r : request.rows)
-    check(!r.features.defined() || r.features.size(1) == model.hidden_size, "row ", request.index,
-          ": external rows of ", r.features.size(1), " numbers, and the model's have ",
-          model.hidden_size);
+    if (r.features.defined())
+      check(r.features.size(1) == model.hidden_size, "row ", request.index, ": external rows of ",
+            r.features.size(1), " numbers, and the model's have ", model.hidden_size);
   check_fits(Scheduler::pages_needed(request, cache.cache.page_tokens()), request, cache);
 }
 
