@@ -52,8 +52,8 @@ class Image {
  private:
   ImageSize size_;
   ImageLimits limits_;
-  int64_t file_bytes_ = 0;
   std::string digest_, path_, bytes_;
+  int64_t file_bytes_ = 0;
   std::string row_;  // what messages begin with; may be empty
 };
 

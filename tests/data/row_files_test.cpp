@@ -18,7 +18,7 @@ using namespace temper::data;
 
 namespace {
 
-const std::string kPictures = golden_path("images/files");
+const std::string kPictures = std::filesystem::absolute(golden_path("images/files"));
 
 Json row_with(const Json& images) {
   return {{"messages", {{{"role", "user"}, {"content", "How many?"}}}}, {"images", images}};
@@ -37,8 +37,8 @@ TEST_CASE("every SOURCE of a row is found, and nothing else") {
   std::vector<std::string> found;
   each_image_source(row, {}, [&](const Json& source) { found.push_back(source.dump()); });
   CHECK(found == std::vector<std::string>{R"("a.png")", R"({"path":"b"})",
-                                          R"("data:image/png;base64,AA==")", R"("c.webp")",
-                                          R"("e.jpg")"});
+                                          R"("data:image/png;base64,AA==")", R"("e.jpg")",
+                                          R"("c.webp")"});
   int64_t renamed = 0;
   each_image_source(Json{{"photo", "a.png"}}, {{"image", "photo"}},
                     [&](const Json&) { ++renamed; });
@@ -56,7 +56,6 @@ TEST_CASE("rows are equal whose pictures are, however they name them") {
   CHECK(by_other == by_path);
   CHECK(by_struct == by_path);
   CHECK(image_digests(row_with({"rgb.png"}), {}, kPictures) != digest + "\n");
-  CHECK(image_digests(by_path, {}, kPictures).empty() == false);
   // What cannot be read is its path, which is not that of a file of the same name elsewhere.
   CHECK(image_digests(row_with({"none.png"}), {}, "/a") == "/a/none.png\n");
   CHECK(image_digests(row_with(Json::array()), {}, "/a").empty());

@@ -37,7 +37,7 @@ echo "{\"prompt_ids\": [8, $pads, 9], \"chosen_ids\": [11, 5], \"rejected_ids\":
 says '8 images (2 different), 96 tokens'
 says '[image 30 x 20: 12 tokens]'
 says 'no row repeats another'
-"$temper" check $sft output_dir=new --show 2 --json | grep -q '"images":\[{"begin":1,"height":20,"tokens":12,"width":30}\]' || fail 'check --json'
+"$temper" check $sft output_dir=new --show 2 --json | grep -q '"images":\[{"begin":1,"tokens":12,"width":30,"height":20}\]' || fail 'check --json'
 { cat data/rows.jsonl; row 10 pictures/bad_cut.png; } > data/cut.jsonl
 "$temper" check sft $common data.train=data/cut.jsonl output_dir=new > last.log 2>&1 && fail 'a broken picture passed'
 says 'data/cut.jsonl:9: image 1: data/pictures/bad_cut.png: '
