@@ -83,6 +83,13 @@ TEST_CASE("relative paths lead to the same file from another directory") {
   Json linked = row_with({"pictures/grey.png"});
   CHECK(move_image_paths(linked, {}, from, folder.path + "/a/link"));
   CHECK(linked["images"][0] == "../a/rows/pictures/grey.png");
+  // The directory of a file that is named without one is that of the process.
+  Json here = row_with({"grey.png"});
+  CHECK(move_image_paths(here, {}, "", folder.path));
+  CHECK(
+      std::filesystem::weakly_canonical(folder.path + "/" + here["images"][0].get<std::string>()) ==
+      std::filesystem::weakly_canonical(std::filesystem::current_path() / "grey.png"));
+  CHECK_FALSE(move_image_paths(here, {}, "", "."));
   // Bytes that stand beside a path are the picture.
   Json whole = row_with(Json::array({{{"bytes", "AA=="}, {"path", "x.png"}}}));
   CHECK_FALSE(move_image_paths(whole, {}, from, to));

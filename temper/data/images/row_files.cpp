@@ -26,6 +26,11 @@ const std::string* path_in(const Json& source) {
   return !text || is_data_uri(*text) || text->find("://") != text->npos ? nullptr : text;
 }
 
+// ".." leads up from there. Empty: this process's.
+fs::path real_directory(const std::string& directory) {
+  return fs::weakly_canonical(fs::absolute(directory.empty() ? "." : directory));
+}
+
 std::string digest_of(const Json& source, const std::string& directory) {
   try {
     return std::string(kDigest) + sha256_hex(read_image_bytes(image_source(source), directory));
@@ -63,9 +68,7 @@ std::string image_spellings(const Json& row) {
 
 bool move_image_paths(Json& row, const Columns& columns, const std::string& from,
                       const std::string& to) {
-  // Real directories, so that ".." leads up from where they are.
-  const fs::path base = fs::weakly_canonical(fs::absolute(from)),
-                 target = fs::weakly_canonical(fs::absolute(to));
+  const fs::path base = real_directory(from), target = real_directory(to);
   bool any = false;
   each_image_source(row, columns, [&](Json& source) {
     const std::string* const path = path_in(source);
