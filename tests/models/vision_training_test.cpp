@@ -4,8 +4,11 @@
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
+#include <map>
 #include <set>
 
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
@@ -133,4 +136,91 @@ TEST_CASE("features are those of the present weights, computed once between two 
   model->tower()->each_parameter([&](const std::string&, nn::Parameter& p) { update(p); });
   CHECK(!at::equal(features().features, first));
   CHECK(encoder.statistics().computed == 3);
+}
+
+namespace {
+
+// log p of the golden's rows under an adapter; the model computes the features.
+at::Tensor seen(models::CausalLM& model, const Golden& golden, int adapter) {
+  auto forest = std::make_shared<Forest>();
+  std::vector<int64_t> rows, target;
+  for (int64_t r = 0; r < golden.num_rows(); ++r) {
+    std::vector<ExternalRows> images = golden.rows(r, *model.vision);
+    for (ExternalRows& image : images) {
+      const int64_t number = image.digest.back() - '0';
+      image.features = image.deep = at::Tensor();
+      image.source = std::make_shared<models::PixelSource>(
+          [&golden, number] { return golden.pixels(number); });
+    }
+    const std::vector<int32_t> ids = golden.tokens(r);
+    const int64_t start = forest->num_tokens();
+    forest->add_root(ids, 0, images);
+    for (size_t i = 1; i < ids.size(); ++i) {
+      rows.push_back(start + static_cast<int64_t>(i) - 1);
+      target.push_back(ids[i]);
+    }
+  }
+  const at::Tensor hidden = model.forward({.forest = forest, .adapter = adapter});
+  return model.token_logp(hidden, rows, target, {.adapter = adapter}).logp;
+}
+
+std::unique_ptr<models::CausalLM> loaded(const Golden& golden) {
+  models::Storage storage;
+  storage.whole = true;
+  return models::load_model(golden.directory, storage);
+}
+
+}  // namespace
+
+TEST_CASE("an adapter is on layers of a tower where they are named; the base is without it") {
+  const at::NoGradGuard no_grad;
+  const std::map<std::string, std::vector<std::string>> targets = {
+      {"qwen3_vl", {"q_proj", "attn.qkv", "linear_fc2"}},
+      {"qwen2_5_vl", {"q_proj", "merger.mlp.0"}},
+      {"gemma3", {"self_attn.v_proj", "fc1"}},
+      {"gemma4", {"q_proj", "o_proj.linear", "embedding_projection"}},
+      {"lfm2_vl", {"w1", "linear_1"}},
+      {"smolvlm", {"q_proj", "modality_projection.proj"}}};
+  for (const auto& [name, names] : targets) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto base = loaded(golden), model = loaded(golden), again = loaded(golden);
+    const at::Tensor before = seen(*base, golden, 0);
+    model->take_tower();
+    const models::LoraConfig config{.rank = 2, .alpha = 4, .target_modules = names};
+    models::add_lora(*model, config, 5);
+    CHECK(at::equal(seen(*model, golden, 0), before));
+    int64_t of_tower = 0;
+    for (const std::string& path : models::adapted_layers(*model))
+      of_tower += models::is_of_tower(*model->tower()->family, path);
+    CHECK(of_tower > 0);
+    model->each_parameter([&](const std::string& path, nn::Parameter& p) {
+      if (path.find(".lora_B.") != path.npos) p.set_value(0.1 * at::ones(p.shape()));
+    });
+    const at::Tensor adapted = seen(*model, golden, 0);
+    CHECK(difference(adapted, before) > 1e-3);
+    CHECK(at::equal(seen(*model, golden, -1), before));
+    const Directory saved("vision_adapter_" + name);
+    models::save_adapter(*model, config, golden.directory, saved.path);
+    models::load_adapter(*again, saved.path);
+    CHECK(models::adapted_layers(*again) == models::adapted_layers(*model));
+    CHECK(at::equal(seen(*again, golden, 0), adapted));
+    models::merge_adapters(*model);
+    CHECK(difference(seen(*model, golden, 0), adapted) < 1e-4);
+  }
+}
+
+TEST_CASE("all-linear means the language model's layers, and a projector's alone may be named") {
+  const Golden golden("qwen3_vl");
+  const auto model = loaded(golden);
+  model->take_tower().projector_alone = true;
+  models::add_lora(*model, {.rank = 2}, 5);
+  for (const std::string& path : models::adapted_layers(*model))
+    CHECK(!models::is_of_tower(*model->tower()->family, path));
+  const auto other = loaded(golden);
+  other->take_tower().projector_alone = true;
+  models::add_lora(*other, {.rank = 2, .target_modules = {"linear_fc1"}}, 5);
+  for (const std::string& path : models::adapted_layers(*other))
+    CHECK(path.find("merger") != path.npos);
+  CHECK(models::tower_layer(*other) == "visual.merger.linear_fc1");
 }
