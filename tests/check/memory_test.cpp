@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/check/memory/compared_shape.h"
+#include "temper/check/memory/longest_row.h"
 #include "tests/check/tiny.h"
 
 using namespace temper;
@@ -151,6 +152,40 @@ TEST_CASE("recomputation keeps the inputs of blocks alone") {
   run.largest[0].tokens = run.largest[0].targets = 1600;
   CHECK(part(training(plan_memory(run, {}, 0)), "activations") >
         part(training(inputs), "activations") * 19 / 10);
+}
+
+TEST_CASE(
+    "on a disk, inputs of blocks and the optimizer's state take its bytes instead of memory") {
+  RunShape run = deep_run();
+  run.largest = {{8000, 8000, true}};
+  run.recompute = true;
+  const int64_t inputs = 40 * 8000 * 4 * 4;  // blocks, tokens, width, float32
+  const MemoryPlan whole = plan_memory(run, {}, 0);
+  CHECK(whole.on_disk == 0);
+  run.offload_inputs = true;
+  const MemoryPlan less = plan_memory(run, {}, 0);
+  CHECK(less.on_disk == inputs);
+  CHECK(less.peak_bytes() < whole.peak_bytes() - inputs * 9 / 10);
+  run.offload_optimizer = true;
+  const MemoryPlan least = plan_memory(run, {}, 0);
+  CHECK(least.on_disk == inputs + part(training(whole), "optimizer"));
+  CHECK(part(training(least), "optimizer") < part(training(whole), "optimizer") / 10);
+  run.largest = {{8, 8, true}};  // too small to be written
+  CHECK(plan_memory(run, {}, 0).on_disk == part(training(whole), "optimizer"));
+}
+
+TEST_CASE("the longest row is the one that just fits") {
+  RunShape run = deep_run();
+  const auto bytes = [&](int64_t tokens) {
+    run.largest = {{tokens, tokens, false, tokens}};
+    return training(plan_memory(run, {}, 0)).bytes();
+  };
+  for (const int64_t usable : {int64_t{1} << 24, int64_t{1} << 27}) {
+    const int64_t found = longest_row(run, {}, 0, usable);
+    CHECK(bytes(found) <= usable);
+    CHECK(bytes(found * 23 / 20) > usable);  // two digits
+  }
+  CHECK(longest_row(run, {}, 0, 1000) == 0);
 }
 
 TEST_CASE("sampling has a phase of its own, with pages for keys and values") {

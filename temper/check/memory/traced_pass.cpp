@@ -15,6 +15,7 @@
 #include "temper/models/split.h"
 #include "temper/ops/sizes.h"
 #include "temper/train/forward_pass.h"
+#include "temper/train/offload/disk_inputs.h"
 
 namespace temper::checks {
 namespace {
@@ -177,11 +178,13 @@ class Compared {
   Tensors teacher_, student_, gradients_;
 };
 
-// Inputs of blocks as train::DiskInputs keeps them: the last one, and the one that is read ahead,
-// in memory.
+// Inputs of blocks as train::DiskInputs keeps them: the last one, the one that is read ahead and
+// small ones in memory.
 class InputsOnDisk : public nn::BlockInputs {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& x) override {
+    if (static_cast<int64_t>(x.nbytes()) < train::DiskInputs::kLeastBytes)
+      return std::make_unique<Small>(x);
     last_ = x.detach();
     bytes_ += static_cast<int64_t>(x.nbytes());
     return std::make_unique<Sized>(*this, x);
@@ -189,6 +192,14 @@ class InputsOnDisk : public nn::BlockInputs {
   int64_t bytes() const { return bytes_; }  // all that was kept
 
  private:
+  class Small : public Kept {
+   public:
+    explicit Small(const at::Tensor& x) : x_(x.detach()) {}
+    at::Tensor take() override { return x_; }
+
+   private:
+    at::Tensor x_;
+  };
   class Sized : public Kept {
    public:
     Sized(InputsOnDisk& all, const at::Tensor& x) : all_(all), shape_(x.sizes().vec()) {}

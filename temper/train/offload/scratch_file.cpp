@@ -48,7 +48,7 @@ ScratchFile::~ScratchFile() {
 void ScratchFile::reserve(int64_t bytes) {
   if (bytes == 0) return;
   const int failed = ::posix_fallocate(file_->get(), 0, static_cast<off_t>(bytes));
-  check(failed == 0, what_, ": no room for ", bytes / 1'000'000, " MB: ", std::strerror(failed),
+  check(failed == 0, what_, ": no room for ", bytes, " bytes: ", std::strerror(failed),
         "; another train.offload_dir may have more");
 }
 
