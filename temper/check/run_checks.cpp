@@ -272,7 +272,7 @@ void RunChecks::mesh() {
     train::check_divisible(config);
     std::string sizes;
     for (size_t i = 0; i < dist::axes().size(); ++i)
-      if (!dist::axes()[i].excludes || ranks[i] > 1)
+      if (!dist::axes()[i].unusual() || ranks[i] > 1)
         sizes += str(i == 0 ? "" : ", ", dist::axes()[i].name, " ", ranks[i]);
     return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": ", sizes,
                              serving > 0 ? str(", and ", serving, " with roles of their own") : ""),

@@ -17,6 +17,9 @@ constexpr Axis kAxes[] = {
     {"fsdp", false, kWeights, nullptr,
      "number of shards of weights, gradients and optimizer state (FSDP); each rank has its own "
      "rows"},
+    {"context", true, kTokens, nullptr,
+     "number of ranks that divide the tokens of each row (context parallelism): keys and values "
+     "are gathered layer by layer, so that attention's work and memory are divided as well"},
     {"tensor", true, kLayers, nullptr,
      "tensor-parallel degree: ranks that split every layer and compute the same rows"},
     {"expert", true, kExperts, "tensor",
@@ -62,6 +65,7 @@ AxisSizes MeshSection::sizes(int64_t ranks, const std::string& where, int64_t al
   std::array<bool, AxisSizes::kCount> hidden{};  // in the message
   for (size_t i = 0; i < axes().size(); ++i) {
     const Axis& axis = axes()[i];
+    hidden[i] = hidden[i] || (axis.divides_tokens() && sizes[i] == 1);
     if (!axis.excludes) continue;
     const auto other = static_cast<size_t>(
         std::ranges::find(axes(), std::string_view(axis.excludes), &Axis::name) - axes().begin());

@@ -14,8 +14,9 @@ namespace temper::dist {
 
 struct Axis {
   // What the ranks of the axis divide among them: nothing (each holds the whole model); weights,
-  // which are gathered before use (FSDP); every layer (tensor parallelism); or the experts.
-  enum class Divides { kNothing, kWeights, kLayers, kExperts };
+  // which are gathered before use (FSDP); the tokens of each row, with the whole model on each
+  // (context parallelism); every layer (tensor parallelism); or the experts.
+  enum class Divides { kNothing, kWeights, kTokens, kLayers, kExperts };
 
   const char* name;      // its key in the config section `mesh`
   bool same_rows;        // its ranks compute the same rows; otherwise each has rows of its own
@@ -24,8 +25,16 @@ struct Axis {
   const char* help;      // of the key
 
   bool own_rows() const { return !same_rows; }
-  bool divides_model() const { return divides != Divides::kNothing; }
-  bool divides_work() const { return same_rows && divides_model(); }  // the work on each row
+  bool divides_any() const { return divides != Divides::kNothing; }
+  bool divides_model() const { return divides_any() && !divides_tokens(); }
+  bool divides_work() const { return same_rows && divides_model(); }  // the work on each token
+  bool divides_tokens() const { return divides == Divides::kTokens; }
+  // Messages name it only where it has several ranks.
+  bool unusual() const { return excludes || divides_tokens(); }
+  bool shares_rows() const { return same_rows; }
+  bool own_tokens() const {
+    return own_rows() || divides_tokens();
+  }  // gradients are sums over them
 };
 // A selection of axes: one of the predicates above.
 using Which = bool (Axis::*)() const;
@@ -37,11 +46,11 @@ std::span<const Axis> axes();
 // One number per axis, in the order of axes().
 template <class T, int kEach>
 struct PerAxis {
-  T data = kEach, fsdp = kEach, tensor = kEach, expert = kEach;
+  T data = kEach, fsdp = kEach, context = kEach, tensor = kEach, expert = kEach;
 
-  static constexpr size_t kCount = 4;
-  T& operator[](size_t axis) { return *std::array{&data, &fsdp, &tensor, &expert}[axis]; }
-  T operator[](size_t axis) const { return std::array{data, fsdp, tensor, expert}[axis]; }
+  static constexpr size_t kCount = 5;
+  T& operator[](size_t axis) { return *std::array{&data, &fsdp, &context, &tensor, &expert}[axis]; }
+  T operator[](size_t axis) const { return std::array{data, fsdp, context, tensor, expert}[axis]; }
 
   // The product over all axes, or over those that `which` selects.
   T product(Which which = nullptr) const {

@@ -12,14 +12,17 @@ namespace temper::dist {
 Mesh::Mesh(std::shared_ptr<Group> group)
     : world(group),
       data_parallel(group),
+      tokens(group),
       data(group),
       fsdp(alone()),
+      context(alone()),
       tensor(alone()),
+      same_rows(alone()),
       model(alone()) {}
 
 Mesh Mesh::tensor_parallel(std::shared_ptr<Group> group) {
   Mesh mesh;
-  mesh.world = mesh.tensor = mesh.model = std::move(group);
+  mesh.world = mesh.tensor = mesh.same_rows = mesh.model = std::move(group);
   return mesh;
 }
 

@@ -22,9 +22,12 @@ struct Mesh {
   // Each is the group that this rank is in.
   std::shared_ptr<Group> world;          // all ranks
   std::shared_ptr<Group> data_parallel;  // those with rows of their own: Axis::own_rows
+  std::shared_ptr<Group> tokens;         // those with tokens of their own: Axis::own_tokens
   std::shared_ptr<Group> data;           // those with the same part of the weights
   std::shared_ptr<Group> fsdp;           // those that share out the weights
-  std::shared_ptr<Group> tensor;         // those that compute the same rows: Axis::divides_work
+  std::shared_ptr<Group> context;        // those that divide the tokens of the same rows
+  std::shared_ptr<Group> tensor;         // those that compute the same tokens: Axis::divides_work
+  std::shared_ptr<Group> same_rows;      // both: Axis::shares_rows
   std::shared_ptr<Group> model;          // those that have the whole model together: divides_model
   std::shared_ptr<PeerWatch> watch;      // heartbeats of the ranks of `world`; null: one rank
   // What `tensor` divides: each rank has some of the experts and the rest whole, not a part of

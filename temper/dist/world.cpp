@@ -78,19 +78,26 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   };
   const auto everywhere = places_along([](const Axis&) { return true; }),
              rows = places_along([](const Axis& axis) { return axis.own_rows(); }),
-             same = places_along([](const Axis& axis) { return axis.divides_work(); });
+             same = places_along([](const Axis& axis) { return axis.shares_rows(); }),
+             work = places_along([](const Axis& axis) { return axis.divides_work(); }),
+             context = places_along([](const Axis& axis) { return axis.divides_tokens(); });
   Mesh mesh;
   const bool in_step = sizes.fsdp > 1, whole = rows == everywhere;
   mesh.world = group("world", everywhere, whole && in_step);
   mesh.by_expert = sizes.expert > 1;
-  if (same.size() > 1) mesh.tensor = group(mesh.by_expert ? "expert" : "tensor", same);
-  mesh.data_parallel = whole ? mesh.world : group("rows", rows, in_step, mesh.tensor);
+  if (work.size() > 1) mesh.tensor = group(mesh.by_expert ? "expert" : "tensor", work);
+  if (context.size() > 1) mesh.context = group("context", context);
+  mesh.same_rows = same == work      ? mesh.tensor
+                   : same == context ? mesh.context
+                                     : group("same", same);
+  mesh.data_parallel = whole ? mesh.world : group("rows", rows, in_step, mesh.same_rows);
   const auto along = [&](const char* name, auto which) {
     const std::vector<int64_t> places = places_along(which);
     if (places.size() == 1) return alone();
     if (places == everywhere) return mesh.world;
     return places == rows ? mesh.data_parallel : group(name, places);
   };
+  mesh.tokens = along("tokens", [](const Axis& axis) { return axis.own_tokens(); });
   mesh.data = along("data", [](const Axis& axis) { return !axis.divides_model(); });
   mesh.fsdp = along("fsdp", [](const Axis& a) { return a.divides == Axis::Divides::kWeights; });
   mesh.model = along("model", [](const Axis& axis) { return axis.divides_model(); });

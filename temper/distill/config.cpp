@@ -164,6 +164,10 @@ void DistillConfig::validate() const {
           "expected distill.strategy: logit: ", distill.strategy, " reads the teacher itself");
   require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
           ", expected 0: only sft's loss has this term");
+  const std::vector<std::string>& reads = strategies().find(distill.strategy).reads;
+  require(mesh.context == 1 || (std::ranges::find(reads, "layers") == reads.end() && !crosses()),
+          "mesh.context", "found ", mesh.context,
+          ", expected 1: layers, and spans of two tokenizers, are compared over whole rows");
   require(!samples() || adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout,
           ", expected 0 under on_policy: the student that trains is the one that sampled");
   if (crosses()) {

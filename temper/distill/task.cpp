@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/ops/host.h"
+#include "temper/train/passes/rank_pass.h"
 
 namespace temper::distill {
 namespace {
@@ -30,13 +31,15 @@ void keep_whole(models::CausalLM& model, Tap tap) {
 
 // The teacher goes first: of its pass only what is compared stays while the student's graph grows.
 Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
-             const train::ForwardPass& pass, const nn::Context& context) {
+             const train::RankPass& of_rank, const train::ForwardPass& whole,
+             const nn::Context& context) {
+  const train::ForwardPass& pass = of_rank.pass();
   const std::vector<LayerPair> pairs = strategy.pairs();
   std::optional<Side> teacher;
   std::optional<ops::TopTokens> top;
-  nn::Context own = context, theirs{.forest = pass.forest};
+  nn::Context own = context, theirs{.forest = pass.forest, .share = context.share};
   if (strategy.tap() == Tap::kNone)
-    theirs.rows = pass.rows();
+    theirs.rows = of_rank.context({}).rows;
   else
     own.rows = nullptr;
   const std::shared_ptr<const Alignment> alignment = strategy.align(pass);
@@ -45,7 +48,8 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
     theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;
   }
   if (remote) {
-    top = remote->top_tokens(pass);
+    const ops::TopTokens all = remote->top_tokens(whole);
+    top = {of_rank.at_own_targets(all.id), of_rank.at_own_targets(all.logit)};
   } else {
     const at::NoGradGuard no_grad;
     const nn::TransientPanels packs_once;
@@ -97,15 +101,19 @@ bool DistillTask::counts_every_token() const {
 
 DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
   using Recompute = train::TrainSection::Recompute;
-  const nn::Context context = train::context_of(
-      pass, {.recompute = training && config_.train.recompute == Recompute::kBlocks,
-             .dropout = training,
-             .watched = training});
-  const Reading reading = read(roles_, strategy_, remote_, pass, context);
-  const Strategy::Comparison found = strategy_.compare(reading);
+  const train::RankPass of_rank(model_, pass);
+  const nn::Context context =
+      of_rank.context({.recompute = training && config_.train.recompute == Recompute::kBlocks,
+                       .dropout = training,
+                       .watched = training});
+  const Reading reading = read(roles_, strategy_, remote_, of_rank, pass, context);
+  Strategy::Comparison found = strategy_.compare(reading);
+  found.value = of_rank.of_targets(found.value);
   at::Tensor logp = found.logp;
   if (!logp.defined() && !pass.target_M.empty())
-    logp = model_.token_logp(reading.student.hidden(), pass.row_M, pass.target_M).logp;
+    logp =
+        model_.token_logp(reading.student.hidden(), reading.pass.row_M, reading.pass.target_M).logp;
+  logp = of_rank.of_targets(logp);
   // Nothing to compare is a loss all the same: routers may have one of all tokens, and ranks that
   // divide the weights make equally many passes backward.
   const at::Tensor none = reading.student.hidden().flatten().slice(0, 0, 0);

@@ -36,6 +36,8 @@ class Model : public nn::Module {
 
   MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
   std::shared_ptr<Encoder> vision;  // null: it reads text alone
+  // The ranks that divide the tokens of a training pass (nn/token_share.h); null: none do.
+  std::shared_ptr<dist::Group> token_ranks;
   // The directory of a model that reads images, of which this is the language model, where saving
   // it saves all of that; "": it is saved as it is.
   std::string whole;
@@ -128,6 +130,8 @@ struct Storage {
   // some of the experts; null: none.
   std::shared_ptr<dist::Group> tensor = nullptr;
   bool by_expert = false;
+  // Model::token_ranks.
+  std::shared_ptr<dist::Group> token_ranks = nullptr;
   // Where all weights lie.
   at::Device device = chosen_device();
   // Matrices of linear layers, embedding and heads that the files hold in a quantized format stay

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/nn/token_share.h"
 #include "temper/nn/weights/read_rows.h"
 #include "temper/ops/layers/attention.h"
 
@@ -170,6 +171,8 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
   };
   const ops::AttentionSpec how = spec_in(context);
   const at::Tensor values = how.values_in_keys ? at::Tensor() : qkv[2];
+  if (context.share)
+    return project_out(context.share->attention(how, rotary, qkv[0], qkv[1], values));
   if (!context.cache)
     return project_out(ops::attention(how, rotary, context.forest, qkv[0], qkv[1], values));
   return project_out(context.cache->attend(layer_, how, rotary, qkv[0], qkv[1], values));
@@ -209,7 +212,7 @@ std::vector<at::Tensor> Attention::project_heads(const ops::LinearInput& x, cons
 
 ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
   if (!rotary_) return {};
-  return rotary_->table(*context.forest, q.options());
+  return rotary_->table(*context.whole(), q.options());
 }
 
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {

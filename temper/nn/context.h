@@ -34,9 +34,15 @@ struct AdapterRows {
 std::vector<int> adapters_of(const std::vector<AdapterRows>& rows);
 
 class RouterWatch;
+class TokenShare;
 
 struct Context {
   std::shared_ptr<const Forest> forest;
+  // Where ranks divide the pass's tokens: `forest` is TokenShare::own(), and every [N, ..] here and
+  // in a body is of its tokens. Null: the forest is whole.
+  std::shared_ptr<const TokenShare> share = nullptr;
+  // The pass's structure and positions.
+  const std::shared_ptr<const Forest>& whole() const;
   // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
   // model), k >= 1 the k-th frozen copy (Linear::add_frozen_copy).
   int adapter = 0;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
+#include "temper/nn/token_share.h"
 #include "temper/nn/weights/read_rows.h"
 
 namespace temper::nn {
@@ -27,6 +28,14 @@ std::vector<std::unique_ptr<Linear>> delta_projections(Module& parent, const Del
   add("in_proj_a", r.value_heads);
   layers[0]->set_joined({r.key_heads * r.key_dim, r.key_heads * r.key_dim, values});
   return layers;
+}
+
+// What a recurrence reads and gives where ranks divide the tokens: it is computed whole on each.
+at::Tensor all_tokens(const Context& context, const at::Tensor& own) {
+  return context.share ? context.share->gather(own) : own;
+}
+at::Tensor own_tokens(const Context& context, const at::Tensor& all) {
+  return context.share ? context.share->select(all) : all;
 }
 
 }  // namespace
@@ -74,8 +83,9 @@ at::Tensor ShortConvolution::forward(const ops::LinearInput& x, const Context& c
   const auto part = [&](int64_t i) { return all.narrow(1, i * width, width).contiguous(); };
   const at::Tensor in =
       ops::materialize(ops::LinearInput::gated(part(0), part(2), ops::Activation::kIdentity));
-  const at::Tensor out = ops::short_convolution(conv.weights(), /*silu=*/false, context.forest, in,
-                                                states(context, 0));
+  const at::Tensor out =
+      own_tokens(context, ops::short_convolution(conv.weights(), /*silu=*/false, context.whole(),
+                                                 all_tokens(context, in), states(context, 0)));
   const ReadRows read(context);
   return out_proj.forward(
       ops::LinearInput::gated(read.select(part(1)), read.select(out), ops::Activation::kIdentity),
@@ -135,10 +145,13 @@ GatedDeltaNet::Projected GatedDeltaNet::project_all(const ops::LinearInput& x,
 
 at::Tensor GatedDeltaNet::forward(const ops::LinearInput& x, const Context& context) {
   const Projected in = project_all(x, context);
-  const at::Tensor qkv = ops::short_convolution(conv1d.weights(), /*silu=*/true, context.forest,
-                                                in.qkv, states(context, 0));
-  const at::Tensor heads = ops::gated_delta_rule(
-      rule_, context.forest, {qkv, in.a, in.b, A_log.value(), dt_bias.value()}, states(context, 1));
+  const at::Tensor qkv = ops::short_convolution(conv1d.weights(), /*silu=*/true, context.whole(),
+                                                all_tokens(context, in.qkv), states(context, 0));
+  const at::Tensor heads = own_tokens(
+      context, ops::gated_delta_rule(rule_, context.whole(),
+                                     {qkv, all_tokens(context, in.a), all_tokens(context, in.b),
+                                      A_log.value(), dt_bias.value()},
+                                     states(context, 1)));
   const ReadRows read(context);
   const at::Tensor out = read.select(heads);
   const at::Tensor normed = norm.forward(out.view({-1, rule_.value_dim})).view(out.sizes());

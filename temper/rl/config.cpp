@@ -427,11 +427,11 @@ void RlConfig::validate_sampler() const {
 
 // Checks the combinations that sampling does not support where ranks hold parts of the model.
 void RlConfig::validate_mesh() const {
-  const bool whole = mesh.is_whole(&dist::Axis::divides_model);
+  const bool whole = mesh.is_whole(&dist::Axis::divides_any);
   const bool others_sample = !roles.rollout.empty() || rollout.server.used();
   require(whole || rl.max_staleness == 0 || others_sample, "rl.max_staleness",
-          "ranks with sharded weights cannot sample while they train; expected ",
-          dist::one_rank_each(&dist::Axis::divides_model),
+          "ranks that share weights or rows cannot sample while they train; expected ",
+          dist::one_rank_each(&dist::Axis::divides_any),
           " with it, or others that sample (roles.rollout, rollout.server)");
   require(environment.openai.command.empty() || !others_sample, "environment.openai",
           "agents are answered by the ranks that train; expected neither rollout.server nor "
@@ -440,10 +440,10 @@ void RlConfig::validate_mesh() const {
       environment.openai.command.empty() || !rollout.form.any(), "environment.openai",
       "agents say what they ask for; expected neither rollout.json_schema nor rollout.regex nor "
       "rollout.grammar with it");
-  require(mesh.is_whole(&dist::Axis::divides_work) || !environment.any(), "environment",
+  require(mesh.is_whole(&dist::Axis::shares_rows) || !environment.any(), "environment",
           "ranks that compute the same rows must sample the same turns at the same time, which "
           "episodes do not guarantee; expected ",
-          dist::one_rank_each(&dist::Axis::divides_work), " with it");
+          dist::one_rank_each(&dist::Axis::shares_rows), " with it");
 }
 
 }  // namespace temper::rl

@@ -102,12 +102,13 @@ void keep_in_float32(models::ScalarModel& model) {
   });
 }
 
-// Stores the model as the config says.
-std::unique_ptr<train::Critic> critic_of(const PpoConfig& config,
+// Stores the model as the config says; its tokens are divided as the policy's.
+std::unique_ptr<train::Critic> critic_of(const PpoConfig& config, const train::Roles& roles,
                                          std::unique_ptr<models::ScalarModel> model,
                                          const std::string& base) {
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
     models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}, config.model.arithmetic});
+  model->token_ranks = roles.policy.model->token_ranks;
   return train::critic_model(std::move(model), {base, config.model.path}, config.train.freeze);
 }
 
@@ -125,7 +126,7 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
     models::merge_adapters(*found.model);
     keep_in_float32(*found.model);
   }
-  return critic_of(config, std::move(found.model), found.base);
+  return critic_of(config, roles, std::move(found.model), found.base);
 }
 
 // The policy's own weights, its adapter included, with a fresh head.
@@ -144,7 +145,7 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
     models::merge_adapters(*model);
   }
   keep_in_float32(*model);
-  return critic_of(config, std::move(model), base);
+  return critic_of(config, roles, std::move(model), base);
 }
 
 // Sets roles.critic, with the trainable "critic": the policy's optimizer settings at its own

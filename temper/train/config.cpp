@@ -146,7 +146,7 @@ void RunConfig::fields(Fields& f) {
   f.add("metrics", metrics, "where metrics are recorded");
   std::string product;
   for (const dist::Axis& axis : dist::axes())
-    if (!axis.excludes) product += str(product.empty() ? "" : " x ", axis.name);
+    if (!axis.unusual()) product += str(product.empty() ? "" : " x ", axis.name);
   f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train");
   f.add("roles", roles, "ranks that do not train: they sample or run the reference model");
   f.add(

@@ -8,6 +8,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/init.h"
 #include "temper/nn/unit.h"
+#include "temper/train/passes/rank_pass.h"
 
 namespace temper::train {
 namespace {
@@ -36,7 +37,9 @@ class OwnCritic : public Critic {
   }
 
   at::Tensor values(const ForwardPass& pass, const PassOptions& options) override {
-    return model_->values(model_->forward(context_of(pass, options)), pass.row_M);
+    const RankPass of_rank(*model_, pass);
+    return of_rank.of_targets(
+        model_->values(model_->forward(of_rank.context(options)), of_rank.pass().row_M));
   }
   nn::Module* module() override { return model_.get(); }
   std::vector<NamedParameter> parameters() override { return trainable_parameters(*model_); }
@@ -76,7 +79,9 @@ class CriticOnBase : public Critic {
   at::Tensor values(const ForwardPass& pass, const PassOptions& options) override {
     PassOptions own = options;
     own.adapter = adapter_.index;
-    return head_.values(base_.forward(context_of(pass, own)), pass.row_M);
+    const RankPass of_rank(base_, pass);
+    return of_rank.of_targets(
+        head_.values(base_.forward(of_rank.context(own)), of_rank.pass().row_M));
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> parameters;

@@ -10,6 +10,7 @@
 #include "temper/models/vision/image_rows.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
+#include "temper/train/passes/rank_pass.h"
 
 namespace temper::train {
 
@@ -151,18 +152,22 @@ ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
   check(pass.adapters.size() <= 1 || nn::mixes_adapters(model),
         "adapters of experts, or of layers that ranks divide, do not share a pass");
-  const at::Tensor hidden = model.forward(context_of(pass, options));
+  const RankPass of_rank(model, pass);
+  const ForwardPass& own = of_rank.pass();
+  const at::Tensor hidden = model.forward(of_rank.context(options));
   const ops::TokenLogp found =
-      model.token_logp(hidden, pass.row_M, pass.target_M, logp_options(pass, options));
+      model.token_logp(hidden, own.row_M, own.target_M, logp_options(own, options));
   const std::vector<at::Tensor> here = ops::to_host({found.logp, found.entropy, found.log_sum_exp});
-  return {here[0], here[1], here[2]};
+  return {of_rank.of_targets(here[0]), of_rank.of_targets(here[1]), of_rank.of_targets(here[2])};
 }
 
 at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
                    const PassOptions& options) {
   PassOptions unwatched = options;
   unwatched.watched = false;
-  return model.values(model.forward(context_of(pass, unwatched)), pass.scored_row_K);
+  const RankPass of_rank(model, pass);
+  return of_rank.of_scored(
+      model.values(model.forward(of_rank.context(unwatched)), of_rank.pass().scored_row_K));
 }
 
 namespace {

@@ -40,6 +40,8 @@ struct PackUnit {
   int64_t num_images() const, num_image_tokens() const;  // those that begin in it; placeholders
 };
 
+struct OwnPass;
+
 struct ForwardPass {
   // The targets [begin, end) are those of one segment, in order; `tag` is the segment's.
   struct Span {
@@ -62,6 +64,7 @@ struct ForwardPass {
   // Of a pass that several adapters share: whose the forest's tokens are, and whose the targets.
   // Empty: all are those of PassOptions::adapter.
   std::vector<nn::AdapterRows> adapters, target_adapters;
+  mutable std::shared_ptr<OwnPass> own;  // set where ranks divide the tokens (passes/rank_pass.h)
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }

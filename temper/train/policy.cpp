@@ -200,6 +200,7 @@ models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
   models::Storage storage = policy_storage(config);
   storage.tensor = mesh.tensor;
   storage.by_expert = mesh.by_expert;
+  storage.token_ranks = mesh.context;
   return storage;
 }
 

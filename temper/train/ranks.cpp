@@ -165,7 +165,7 @@ void reduce_gradients(const dist::Mesh& mesh, const Trainables& trainables) {
     }
   if (mesh.tensor->size() > 1) sum_in_buckets(*mesh.tensor, partial);
   if (mesh.data->size() > 1) sum_in_buckets(*mesh.data, sharded);
-  if (mesh.data_parallel->size() > 1) sum_in_buckets(*mesh.data_parallel, whole);
+  if (mesh.tokens->size() > 1) sum_in_buckets(*mesh.tokens, whole);
 }
 
 }  // namespace temper::train

@@ -54,6 +54,7 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
            .cache_dtype = config.cache_dtype(),
            .tensor = policy.tensor,
            .by_expert = policy.by_expert,
+           .token_ranks = policy.model->token_ranks,
            .file = !policy.tensor || policy.tensor->size() == 1 || policy.by_expert}};
 }
 

@@ -9,7 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/exact_math.h"
 #include "temper/metrics/trace.h"
-#include "temper/train/forward_pass.h"
+#include "temper/train/passes/rank_pass.h"
 
 namespace temper::train {
 
@@ -32,7 +32,7 @@ void RouterStep::begin(StepPlan& plan) {
   watch_ = nn::RouterWatch();
   if (coefficient_) watch_.loss = std::make_shared<ops::BalanceLoss>();
   counted_ = false;
-  const bool alone = plan.passes.size() == 1 && mesh_.data_parallel->size() == 1;
+  const bool alone = plan.passes.size() == 1 && mesh_.tokens->size() == 1;
   if (coefficient_ && !alone) count(plan);
   for (ForwardPass& pass : plan.passes) pass.routers = pass.shadow ? nullptr : &watch_;
 }
@@ -44,7 +44,7 @@ void RouterStep::count(StepPlan& plan) {
   for (ForwardPass& pass : plan.passes) {
     if (!pass.trains() && !plan.every_token) continue;  // as the trainer
     pass.routers = pass.shadow ? nullptr : &watch_;
-    model_.forward(context_of(pass, {.dropout = true, .watched = true}));
+    model_.forward(RankPass(model_, pass).context({.dropout = true, .watched = true}));
   }
   reduce();
   weigh();
@@ -66,7 +66,7 @@ void RouterStep::reduce() {
     tokens_[l] = seen.tokens;
   }
   for (std::vector<double>* of : {&choices_, &probability_, &tokens_})
-    mesh_.data_parallel->all_reduce_sum(*of);
+    mesh_.tokens->all_reduce_sum(*of);
 }
 
 // f_e · coefficient · E / pairs.

@@ -314,7 +314,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
     memory_.check(str("evaluation after step ", step_));
     asked_to_stop = asked_to_stop || directory.host().stop();
     // Ranks that compute the same rows stop at the same one.
-    return asked_to_stop = mesh_.tensor->all_reduce_max(asked_to_stop) > 0;
+    return asked_to_stop = mesh_.same_rows->all_reduce_max(asked_to_stop) > 0;
   };
   if (!task_.evaluate(row, stop)) return mesh_.world->all_reduce_max(asked_to_stop) > 0;
   evaluated_ = step_;

@@ -50,6 +50,31 @@ TEST_CASE("bytes that a rank sends in a step") {
   CHECK(tensor_bytes() == doctest::Approx(2 * 0.5 * (6 * 2 + 2) * 64 * 4 * 4));
 }
 
+TEST_CASE("ranks that divide rows send keys and values, and sum gradients with the replicas") {
+  RunShape run = tiny::run();
+  run.policy.shape.gathered = 12;
+  const auto sent = [&](const Ranks& ranks) {
+    return cost_of(run, ranks, machine(4), 0).sent_bytes;
+  };
+  // 64 tokens a step, whose keys and values are gathered once and whose gradients are summed once.
+  CHECK(sent({.context = 2}).context == doctest::Approx(kAllBytes + 0.5 * 2 * 64 * 12 * 4));
+  CHECK(sent({.data = 2, .context = 2}).data == doctest::Approx(kAllBytes));
+  CHECK(sent({.data = 2, .context = 2}).context ==
+        doctest::Approx((1.5 - 1) * kAllBytes + 0.5 * 2 * 32 * 12 * 4));
+  run.recompute = true;
+  CHECK(sent({.context = 2}).context == doctest::Approx(kAllBytes + 0.5 * 3 * 64 * 12 * 4));
+  Machine long_rows = machine(4);
+  std::set<int64_t> planned;
+  const auto plan = [&](int64_t sequence) {
+    planned.clear();
+    long_rows.sequence = sequence;
+    for (const MeshCost& c : plan_meshes(run, long_rows, 0)) planned.insert(c.ranks.context);
+    return planned;
+  };
+  CHECK((plan(4000) == std::set<int64_t>{1}));
+  CHECK((plan(16384) == std::set<int64_t>{1, 2, 4}));
+}
+
 TEST_CASE("ranks that divide the experts hand on two sums a layer, and compute the rest each") {
   RunShape run = tiny::run();
   run.policy.shape.experts = 4;

@@ -155,6 +155,29 @@ TEST_CASE("ranks that divide the experts are those that compute the same rows") 
         }) == std::vector<int>(4, 0));
 }
 
+TEST_CASE("ranks that divide the tokens of rows hold the whole model, and sum its gradients") {
+  MeshSection section;
+  section.fsdp = 2;
+  section.context = 2;
+  section.tensor = 2;
+  CHECK(on_ranks(8, [&](int rank) -> std::string {
+          const Mesh mesh = join(section);
+          const auto is = [&](Group& group, int size, int place) {
+            return group.size() == size && group.rank() == place;
+          };
+          const int t = rank % 2, c = rank / 2 % 2, f = rank / 4;
+          if (!is(*mesh.context, 2, c)) return "context";
+          if (!is(*mesh.tensor, 2, t)) return "tensor";
+          if (!is(*mesh.same_rows, 4, 2 * c + t)) return "same rows";
+          if (!is(*mesh.data_parallel, 2, f)) return "rows";
+          if (!is(*mesh.tokens, 4, 2 * f + c)) return "tokens";
+          if (!is(*mesh.data, 2, c)) return "data";
+          if (!is(*mesh.model, 4, 2 * f + t)) return "model";
+          if (mesh.data_parallel->leads() != (c == 0 && t == 0)) return "leads";
+          return "";
+        }) == std::vector<int>(8, 0));
+}
+
 TEST_CASE("axes that do not multiply to the ranks are refused") {
   const auto message = [](int64_t data, int64_t fsdp, int64_t tensor, int64_t ranks,
                           int64_t expert = 1) {

@@ -78,7 +78,8 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   if (passes == 1) std::erase_if(run.largest, [](const PassShape& pass) { return !pass.first; });
   MeshCost cost{.ranks = ranks, .memory = plan_memory(run, ranks, program_bytes)};
   cost.fits = cost.memory.peak_bytes() <= machine.memory;
-  const ModelBytes own = model_bytes(run.policy, run.optimizer, {1, 1, ranks.tensor, ranks.expert});
+  const ModelBytes own =
+      model_bytes(run.policy, run.optimizer, {1, 1, 1, ranks.tensor, ranks.expert});
   const double gradients = as_double(own.gradients);
   // A tied embedding has two gradients a pass, one of its rows and one of the head's.
   const ModelShape& m = run.policy.shape;
@@ -87,7 +88,14 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   // ZeRO (Rajbhandari et al., arXiv 1910.02054), section 7.2: data parallelism sums gradients, a
   // reduce-scatter and a gather of 2 Ψ; stage 3 gathers the weights forward and backward and
   // reduce-scatters the gradients, 3 Ψ. Once a pass where gradients accumulate.
-  cost.sent_bytes.data = 2 * share(ranks.data) * gradients / as_double(ranks.fsdp);
+  const auto summed = [&](int64_t of) { return 2 * share(of) * gradients / as_double(ranks.fsdp); };
+  cost.sent_bytes.data = summed(ranks.data);
+  // Keys and values are gathered forward, their gradients summed backward; once more gathered with
+  // recomputation. The gradients are sums over these ranks as well.
+  cost.sent_bytes.context = summed(ranks.data * ranks.context) - summed(ranks.data) +
+                            share(ranks.context) * (run.recompute ? 3 : 2) * of_rank *
+                                as_double(m.gathered * machine.number_bytes) /
+                                as_double(ranks.tensor);
   cost.sent_bytes.fsdp =
       passes * share(ranks.fsdp) * (2 * gathered_bytes(run, ranks, machine) + gradients + second);
   // Megatron-LM (Shoeybi et al., arXiv 1909.08053), section 3: of each block two sums of [tokens,
@@ -103,7 +111,7 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   cost.sent_bytes.expert = 2 * share(ranks.expert) * chains;
   const int64_t per_host =
       machine.per_host > 0 ? machine.per_host : std::min<int64_t>(machine.devices, 8);
-  // Neighbours share a host: tensor ranks first, then fsdp, then data (dist/config.h).
+  // Neighbours share a host: tensor ranks first, then context, fsdp and data (dist/config.h).
   const auto seconds = [&](double bytes, int64_t span) {
     const bool within = span <= per_host || machine.network == 0;
     return bytes / (within ? machine.bandwidth : machine.network);
@@ -117,13 +125,15 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
         ranks.expert == 1 ? 0 : as_double(ranks.expert - 1) + std::ceil(std::log2(ranks.expert));
     const double tensor =
         seconds(cost.sent_bytes.tensor, ranks.tensor) + seconds(turns * chains, ranks.expert);
-    const double fsdp = seconds(cost.sent_bytes.fsdp, ranks.tensor * ranks.expert * ranks.fsdp),
+    const int64_t context_span = ranks.tensor * ranks.expert * ranks.context;
+    const double context = seconds(cost.sent_bytes.context, context_span),
+                 fsdp = seconds(cost.sent_bytes.fsdp, context_span * ranks.fsdp),
                  data = seconds(cost.sent_bytes.data, ranks.product());
-    cost.communication = tensor + fsdp + data;
+    cost.communication = tensor + context + fsdp + data;
     if (cost.compute) {
       // Sums over ranks that compute the same rows stand in the way of what follows them; those of
       // the data axis come after the last pass.
-      cost.overlapped = std::max(*cost.compute + tensor, fsdp) + data;
+      cost.overlapped = std::max(*cost.compute + tensor + context, fsdp) + data;
       cost.in_turn = *cost.compute + *cost.communication;
     }
   }
@@ -131,6 +141,9 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
 }
 
 namespace {
+
+// Tokens of a row below which it is not planned to be divided further (mesh.context).
+constexpr int64_t kLeastOfRow = 2048;
 
 bool divides(const ModelShape& m, int64_t tensor) {
   if (tensor == 1) return true;
@@ -151,10 +164,13 @@ std::vector<MeshCost> plan_meshes(const RunShape& run, const Machine& machine,
                            return t.held.has_value();
                          });
   const auto add = [&](int64_t tensor, int64_t expert) {
-    const int64_t rows = machine.devices / (tensor * expert);
-    for (int64_t fsdp = 1; fsdp <= rows; ++fsdp)
-      if (rows % fsdp == 0)
-        costs.push_back(cost_of(run, {rows / fsdp, fsdp, tensor, expert}, machine, program_bytes));
+    const int64_t others = machine.devices / (tensor * expert);
+    const int64_t most = std::clamp<int64_t>(machine.sequence / kLeastOfRow, 1, others);
+    for (int64_t context = 1; context <= most; ++context)
+      for (int64_t fsdp = 1; others % context == 0 && fsdp <= others / context; ++fsdp)
+        if (others / context % fsdp == 0)
+          costs.push_back(cost_of(run, {others / context / fsdp, fsdp, context, tensor, expert},
+                                  machine, program_bytes));
   };
   const auto add_divided = [&](int64_t tensor, int64_t expert) {
     try {

@@ -10,6 +10,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/vision/tower.h"
 #include "temper/nn/linear.h"
+#include "temper/nn/state_layers.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/integers.h"
 
@@ -41,6 +42,9 @@ void describe_layers(const models::Backbone& body, ModelShape& shape) {
       shape.cached.push_back({attention.num_kv_heads, attention.head_dim});
     const std::vector<int64_t> states = body.state_sizes(i);
     for (const int64_t numbers : states) shape.states += numbers;
+    if (states.empty())
+      shape.gathered +=
+          attention.num_kv_heads * attention.head_dim * (attention.values_in_keys ? 1 : 2);
     if (!states.empty() || attention.num_heads * attention.head_dim <= shape.heads * shape.head_dim)
       continue;
     shape.heads = attention.num_heads;
@@ -126,6 +130,9 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
   shape.experts_per_token = c.experts_per_token;
   shape.tied = c.tie_word_embeddings && !scalar_head;
   describe_layers(model->body(), shape);
+  model->visit({.state_layer = [&](const std::string&, nn::StateLayer& layer) {
+    shape.gathered += layer.gathered_width();
+  }});
   const auto [units, count] = units_of(*model);
   shape.units = count;
   // true: weight of a linear layer or an embedding

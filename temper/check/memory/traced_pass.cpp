@@ -16,6 +16,7 @@
 #include "temper/ops/sizes.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/offload/disk_inputs.h"
+#include "temper/train/passes/rank_pass.h"
 
 namespace temper::checks {
 namespace {
@@ -31,6 +32,7 @@ class FirstRank : public dist::Group {
   void barrier() override {}
   void all_reduce_sum(at::Tensor&) override {}
   void all_gather(const at::Tensor&, at::Tensor&) override {}
+  void reduce_scatter_sum(const at::Tensor&, at::Tensor&) override {}
   void in_turn(at::Tensor&, const std::function<void()>& add) override { add(); }
 
  private:
@@ -90,6 +92,7 @@ std::unique_ptr<models::Model> sized_model(const ModelRole& role, const Ranks& r
     models::split(*model, std::make_shared<FirstRank>(ranks.tensor), "mesh.tensor", where);
   if (ranks.expert > 1)
     models::split_experts(*model, std::make_shared<FirstRank>(ranks.expert), "mesh.expert", where);
+  model->token_ranks = std::make_shared<FirstRank>(ranks.context);
   models::Storage storage = role.storage;
   storage.device = at::kMeta;
   models::set_storage(*model, storage);
@@ -249,8 +252,10 @@ void run_pass(const RunShape& run, const PassShape& shape,
   Tensors outputs, ones;
   for (const auto& model : models) {
     const bool is_policy = model == models.front();
+    const train::RankPass of_rank(*model, pass);
+    const train::ForwardPass& own = of_rank.pass();
     nn::Context context =
-        train::context_of(pass, {.recompute = run.recompute, .dropout = run.policy.drops});
+        of_rank.context({.recompute = run.recompute, .dropout = run.policy.drops});
     if (run.compared.every_token) context.rows = nullptr;
     if (is_policy && !run.compared.gradients.empty()) context.observe = &observe;
     counted.enter(Stage::kForward);
@@ -263,7 +268,7 @@ void run_pass(const RunShape& run, const PassShape& shape,
         compared.differentiate();
         counted.enter(Stage::kBackward);
       });
-    outputs.push_back(lm ? lm->token_logp(hidden, pass.row_M, pass.target_M).logp : hidden);
+    outputs.push_back(lm ? lm->token_logp(hidden, own.row_M, own.target_M).logp : hidden);
     if (is_policy) compared.compare(ops::backend_of(hidden).head_tile());
     ones.push_back(at::empty_like(outputs.back()));
   }

@@ -39,6 +39,10 @@ constexpr Method kMethods[] = {
      "mesh.fsdp, parallel/fsdp.cpp"},
     {"tensor parallelism", "Shoeybi et al. (Megatron-LM), arXiv 1909.08053, section 3",
      "mesh.tensor, nn/linear.cpp"},
+    {"context parallelism, in zigzag",
+     "Grattafiori et al. (Llama 3), arXiv 2407.21783, section 3.3.2; Brandon et al., arXiv "
+     "2311.09431",
+     "mesh.context, nn/token_share.h"},
     {"expert parallelism, of the same rows",
      "Lepikhin et al. (GShard), arXiv 2006.16668, section 3", "mesh.expert, nn/experts.cpp"},
     // Reinforcement learning.

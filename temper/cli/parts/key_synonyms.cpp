@@ -79,6 +79,7 @@ constexpr KeySynonym kSynonyms[] = {
     {"completion_only_loss", "data.train_on", "write data.train_on: completion",
      "write data.train_on: all"},
     {"compute_logps_micro_batch_size", "train.micro_batch_tokens", kOnePass},
+    {"context_parallel_size", "mesh.context", ""},
     {"cosine_min_lr_ratio", "optimizer.final_lr_fraction", ""},
     {"critic_model_config", "ppo.critic", "it begins as the policy, or as a reward model"},
     {"critic_optimizer_config", "ppo.critic_learning_rate", "the rest is as the policy's"},

@@ -131,9 +131,14 @@ void print_meshes(std::ostream& out, const checks::RunShape& run, const checks::
       << " devices fit " << checks::megabytes(static_cast<double>(machine.memory)) << "\n\n"
       << std::right;
   // Calls print(axis, first) for the columns of axes that the model has a use for.
+  const bool divided =
+      std::ranges::any_of(meshes, [](const auto& c) { return c.ranks.context > 1; });
   const auto each_axis = [&](auto print) {
-    for (size_t i = 0; i < dist::axes().size(); ++i)
-      if (dist::axes()[i].divides != dist::Axis::Divides::kExperts || mixture) print(i, i == 0);
+    for (size_t i = 0; i < dist::axes().size(); ++i) {
+      const dist::Axis& axis = dist::axes()[i];
+      if (axis.divides == dist::Axis::Divides::kExperts && !mixture) continue;
+      if (!axis.divides_tokens() || divided) print(i, i == 0);
+    }
   };
   const auto width_of = [](size_t axis) {
     return std::max(6, static_cast<int>(std::string_view(dist::axes()[axis].name).size()) + 1);

@@ -312,6 +312,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   fill(*model, checkpoint, filling, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
+  model->token_ranks = storage.token_ranks;
   give_vision(*model, directory, storage);
   if (model->vision) model->image_marks = image_marks_of(directory);
   return model;
@@ -337,6 +338,7 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
     parameter.set_value(initial_value(parameter, score, seed));
   });
   model->files = std::move(checkpoint.files);
+  model->token_ranks = storage.token_ranks;
   give_vision(*model, directory, storage);
   return model;
 }

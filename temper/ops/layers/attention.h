@@ -63,4 +63,17 @@ at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
                      const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v, int64_t first = 0);
 
+// Queries of one range of a forest's tokens, which see some of the keys.
+struct QueryPiece {
+  std::shared_ptr<const Forest> forest;  // of the keys [first_key, first_key + its tokens)
+  int64_t first_key = 0;
+  int64_t first = 0, count = 0;  // the queries are those of so many of its tokens from `first` on
+};
+// Pieces one behind the other: q [their counts, ..] -> as much; k and v [N, ..] of all keys, a
+// table by token is of these. The gradients of keys, values, norms' weights and sinks are sums over
+// the pieces, in their order.
+at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
+                     const std::vector<QueryPiece>& pieces, const at::Tensor& q,
+                     const at::Tensor& k, const at::Tensor& v);
+
 }  // namespace temper::ops
