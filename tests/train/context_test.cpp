@@ -106,7 +106,7 @@ TEST_CASE("ranks divide tokens and causal work evenly, and none is computed twic
     CAPTURE(ranks);
     for (const auto& [tokens, seen] : shares_of(row, ranks)) {
       CHECK(std::abs(tokens - 4099.0 / ranks) <= 2);
-      CHECK(seen == doctest::Approx(4099.0 * 4100 / 2 / ranks).epsilon(2e-3));
+      CHECK(seen == doctest::Approx(4099.0 * 4100 / 2 / ranks).epsilon(4e-3));
     }
   }
   const auto mixed = mixed_forest();
@@ -115,7 +115,7 @@ TEST_CASE("ranks divide tokens and causal work evenly, and none is computed twic
     CHECK(static_cast<double>(of_rank.tokens) == doctest::Approx(tokens / 2).epsilon(0.01));
   Forest few;
   few.add_root(blank_tokens(2));
-  CHECK(shares_of(few, 4)[3].tokens + shares_of(few, 4)[0].tokens < 2);
+  CHECK(shares_of(few, 4)[1].tokens == 0);
 }
 
 TEST_CASE("attention of divided tokens is one rank's, its gradients up to the order of sums") {
