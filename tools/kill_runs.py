@@ -2,8 +2,8 @@
 """Kills training runs at random moments, lets the same command go on, and compares what they leave with runs that
 nobody killed, bit by bit.
 
-usage: tools/kill_runs.py --temper build/temper [--kills 1000] [--minutes 30] [--verbs sft dpo grpo ppo distill] [--seed
-0] [--jobs 1] [--keep DIR]
+usage: tools/kill_runs.py --temper build/temper [--kills 1000] [--minutes 30] [--verbs sft dpo grpo ppo distill sweep]
+[--seed 0] [--jobs 1] [--keep DIR]
 
 Tiny models of random weights are trained for a few steps with frequent saves and evaluations. A run is killed by
 SIGKILL, or now and then stopped by SIGINT, goes on, may be killed again, and in the end is left alone. A kill comes at
@@ -52,6 +52,10 @@ RUNS = {
                 {**SAMPLES, "train.batch_size": 4, "distill.teacher": "teacher", "distill.strategy": "on_policy"},
                 {**ROWS, "model.path": "speaker", "data.train": "texts.jsonl", "data.eval": "texts.jsonl", "distill.teacher": "other_speaker",
                  "distill.cross_tokenizer": "gold"}],
+    # Sweeps of LoRA runs in one process: `over` is the verb and the keys that vary.
+    "sweep": [{**ROWS, "adapter.method": "lora", "over": ("sft", "optimizer.weight_decay=0,0.1", "adapter.rank=2,4")},
+              {**ROWS, "adapter.method": "lora", "data.train": "pairs.jsonl", "data.eval": "pairs.jsonl",
+               "over": ("dpo", "optimizer.weight_decay=0,0.1", "train.batch_size=3,4")}],
 }
 REWARD = '''while read -r line; do
   ids=${line#*completion_tokens\\":[}; ids=${ids%%]*}
@@ -94,7 +98,10 @@ def make_inputs(temper, folder):
 
 
 def command(temper, verb, settings, output):
-    return [temper, verb, *(f"{key}={value}" for key, value in {**COMMON, **settings, "output_dir": output}.items())]
+    settings = {**COMMON, **settings, "output_dir": output}
+    swept, *over = settings.pop("over", (None,))
+    return [temper, verb, *([swept] if swept else []), *(word for values in over for word in ("--over", values)),
+            *(f"{key}={value}" for key, value in settings.items())]
 
 
 def metrics(directory):
@@ -112,8 +119,19 @@ def manifest(directory):
     return json.dumps([{k: v for k, v in row.items() if k not in ("weights", "previous", "program")} for row in rows]).encode()
 
 
-def contents(directory):
-    """Bytes of what is compared, by name. json.dumps writes floats that read back to the same bits."""
+def runs_of(output):
+    """The directories of a sweep's runs; of a run its own."""
+    return sorted(path.parent for path in output.glob("*/config.yaml")) or [output]
+
+
+def contents(output):
+    """Bytes of what is compared, by name."""
+    return {str((run / name).relative_to(output)): left
+            for run in runs_of(output) for name, left in contents_of_run(run).items()}
+
+
+def contents_of_run(directory):
+    """json.dumps writes floats that read back to the same bits."""
     left = {"metrics.jsonl": "\n".join(json.dumps(row) for row in metrics(directory)).encode(), "manifest.jsonl": manifest(directory)}
     for pattern in ("final/*", "critic/*", "projection/*", "rollouts/*", f"checkpoints/step-{STEPS}/*.safetensors"):
         for path in directory.glob(pattern):
@@ -142,7 +160,7 @@ def changed_at(path):
 
 def last_row(output):
     try:
-        with open(output / "metrics.jsonl", "rb") as f:
+        with open(runs_of(output)[0] / "metrics.jsonl", "rb") as f:
             f.seek(0, os.SEEK_END)
             f.seek(max(0, f.tell() - 8192))
             return json.loads(f.read().splitlines()[-1])
@@ -151,27 +169,28 @@ def last_row(output):
 
 
 def is_saving(output, since):
-    return changed_at(output / ".writing-checkpoint") > since
+    return changed_at(runs_of(output)[0] / ".writing-checkpoint") > since
 
 
 def steps_since(output, since):
     """The last step that the process started at the time `since` (ns) has logged; 0: none yet."""
-    return last_row(output).get("step", 0) if changed_at(output / "metrics.jsonl") > since else 0
+    return last_row(output).get("step", 0) if changed_at(runs_of(output)[0] / "metrics.jsonl") > since else 0
 
 
 def is_evaluating(output, since):
     row = last_row(output)
-    return changed_at(output / "metrics.jsonl") > since and "loss" in row and row["step"] % EVAL_EVERY == 0
+    return changed_at(runs_of(output)[0] / "metrics.jsonl") > since and "loss" in row and row["step"] % EVAL_EVERY == 0
 
 
 def hit(output, since):
     """What the process that was started at the time `since` (ns) was doing when it died."""
-    if changed_at(output / "metrics.jsonl") < since:
+    if changed_at(runs_of(output)[0] / "metrics.jsonl") < since:
         return "start"
     if is_saving(output, since):
         return "save"
-    if (output / "final").exists() or any(changed_at(path) > since for path in output.glob(".writing-*")) or \
-            (output / f"checkpoints/step-{STEPS}/state.json").exists():
+    run = runs_of(output)[0]
+    if (run / "final").exists() or any(changed_at(path) > since for path in run.glob(".writing-*")) or \
+            (run / f"checkpoints/step-{STEPS}/state.json").exists():
         return "end"
     return "evaluation" if is_evaluating(output, since) else "step"
 
@@ -281,7 +300,7 @@ class Killer:
                 problem = "it hangs"
         if not problem:
             bits = differing_bits(left, contents(output))
-            remains = [path.name for path in output.glob(".writing-*")]
+            remains = [path.name for run in runs_of(output) for path in run.glob(".writing-*")]
             problem = f"other bits: {bits}" if bits else f"left: {remains}" if remains else ""
         self.note((verb, background), row, bits, problem, output, settings)
 

@@ -17,6 +17,7 @@
 #include "temper/cli/parts/full_device.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/shared_config.h"
+#include "temper/cli/reported.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/ops/processors.h"
@@ -79,7 +80,7 @@ bool asks_for_help(const Arguments& arguments) {
 
 namespace {
 
-int report(const char* kind, const std::exception& e, int status) {
+int report(const std::string& kind, const std::exception& e, int status) {
   // LibTorch's messages carry a stack trace behind the first line.
   const std::string what = e.what();
   // Every rank finds the same error in the user's files. Later ranks wait, so that the first one
@@ -230,17 +231,26 @@ int flush_standard_output(const PrintedText& printed, const Arguments& arguments
 }
 
 int run_verb(const Arguments& arguments) {
+  if (arguments.empty() || asks_for_help({arguments[0]}) || arguments[0] == "help") {
+    print_help();
+    return arguments.empty() ? 2 : 0;
+  }
+  if (arguments[0] == "--version") {
+    std::cout << "temper " << kVersion << "\n";
+    return 0;
+  }
+  ops::limit_simd();
+  return find_verb(verbs(), arguments[0]).run({arguments.begin() + 1, arguments.end()});
+}
+
+}  // namespace
+
+int with_errors_reported(const std::string& before, const std::function<int()>& run) {
+  const auto report = [&before](const char* kind, const std::exception& e, int status) {
+    return cli::report(before + kind, e, status);
+  };
   try {
-    if (arguments.empty() || asks_for_help({arguments[0]}) || arguments[0] == "help") {
-      print_help();
-      return arguments.empty() ? 2 : 0;
-    }
-    if (arguments[0] == "--version") {
-      std::cout << "temper " << kVersion << "\n";
-      return 0;
-    }
-    ops::limit_simd();
-    return find_verb(verbs(), arguments[0]).run({arguments.begin() + 1, arguments.end()});
+    return run();
   } catch (const ConfigError& e) {
     return report("", e, 2);
   } catch (const DataError& e) {
@@ -253,7 +263,7 @@ int run_verb(const Arguments& arguments) {
     return report("", e, 1);
   } catch (const std::filesystem::filesystem_error& e) {
     // The path is one that the user named: a run checks what it makes itself.
-    std::cerr << "temper: " << printable(e.path1().string()) << ": " << e.code().message()
+    std::cerr << "temper: " << before << printable(e.path1().string()) << ": " << e.code().message()
               << std::endl;
     return 2;
   } catch (const c10::OutOfMemoryError& e) {
@@ -270,12 +280,11 @@ int run_verb(const Arguments& arguments) {
   }
 }
 
-}  // namespace
-
 int run(const Arguments& arguments) {
   const PrintedText printed;
   use_key_synonyms(key_synonyms());
-  return flush_standard_output(printed, arguments, run_verb(arguments));
+  return flush_standard_output(printed, arguments,
+                               with_errors_reported("", [&] { return run_verb(arguments); }));
 }
 
 }  // namespace temper::cli

@@ -1,12 +1,14 @@
-// temper top: the progress of a run, from its files.
+// temper top: the progress of a run or of a sweep's runs, from their files.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
@@ -15,6 +17,7 @@
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
 #include "temper/metrics/format.h"
+#include "temper/text/unicode.h"
 #include "temper/train/run/run_lock.h"
 
 namespace temper::cli {
@@ -40,13 +43,13 @@ class Top : public Command {
  public:
   void declare(Flags& f) override {
     f.about(
-        "Shows the progress of a run from its files: step, loss or reward, speed, time left and "
-        "memory, until it ends.\n"
+        "Shows the progress of a run, or of each run of a sweep, from their files: step, loss or "
+        "reward, speed, time left and memory, until they end.\n"
         "examples:\n"
         "  temper top runs/sft\n"
         "  temper top runs/sft --once");
-    f.add("RUN", run_, "directory of a run", required());
-    f.add("--once", once_, "print one line and end");
+    f.add("RUN", run_, "directory of a run, or of a sweep", required());
+    f.add("--once", once_, "print one line a run and end");
   }
 
   int run() override {
@@ -55,15 +58,17 @@ class Top : public Command {
     std::string shown;
     double shown_at = 0;
     while (true) {
-      const bool running =
-          train::is_running(run_);  // before the files are read: they are then its last
-      const std::string line = line_of(running);
+      find_runs();
+      std::string lines;
+      bool running = false;
+      for (Shown& run : runs_) lines += (lines.empty() ? "" : "\n") + run.line(running);
       const bool last = once_ || !running || interrupted();
       if (terminal) {
-        std::cout << "\r\033[K" << line << (last ? "\n" : "") << std::flush;
-      } else if (last || (line != shown && steady_seconds() - shown_at >= kBetweenLines)) {
-        std::cout << line << std::endl;
-        shown = line;
+        std::cout << back_over(shown) << lines << (last ? "\n" : "") << std::flush;
+        shown = lines;
+      } else if (last || (lines != shown && steady_seconds() - shown_at >= kBetweenLines)) {
+        std::cout << lines << std::endl;
+        shown = lines;
         shown_at = steady_seconds();
       }
       if (last) return interrupted() ? stopped_status() : 0;
@@ -73,13 +78,45 @@ class Top : public Command {
   }
 
  private:
-  std::string line_of(bool running) {
-    const std::filesystem::path metrics = run_ + "/metrics.jsonl";
+  struct Shown {
+    std::string directory, name;  // name: of a sweep's run
+    std::optional<RunFiles> files = {};
+    uintmax_t size = 0;  // of metrics.jsonl when the files were read
+
+    // Sets `running` where it is.
+    std::string line(bool& running) {
+      // Before the files are read: they are then its last.
+      const bool runs = train::is_running(directory);
+      running = running || runs;
+      std::error_code none;
+      const uintmax_t now = std::filesystem::file_size(directory + "/metrics.jsonl", none);
+      if (!files || now != size) files.emplace(directory);
+      size = now;
+      return (name.empty() ? "" : printable(name) + ": ") + describe(*files, runs);
+    }
+  };
+
+  // The run itself, or those of the sweep that are there by now, in order of their names.
+  void find_runs() {
+    std::vector<std::string> names;
     std::error_code none;
-    const uintmax_t size = std::filesystem::file_size(metrics, none);
-    if (!files_ || size != size_) files_.emplace(run_);
-    size_ = size;
-    return describe(*files_, running);
+    if (!is_run(run_))
+      for (const auto& entry : std::filesystem::directory_iterator(run_, none))
+        if (entry.is_directory(none) && is_run(entry.path().string()))
+          names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    if (names.empty() && runs_.empty()) runs_.push_back({run_, ""});
+    for (const std::string& name : names)
+      if (std::ranges::find(runs_, name, &Shown::name) == runs_.end())
+        runs_.push_back({run_ + "/" + name, name});
+  }
+
+  // What puts a terminal back to the begin of these lines and clears them.
+  static std::string back_over(const std::string& lines) {
+    std::string codes = "\r\033[K";
+    for (const char c : lines)
+      if (c == '\n') codes += "\033[A\033[K";
+    return codes;
   }
 
   static std::string describe(const RunFiles& run, bool running) {
@@ -113,8 +150,7 @@ class Top : public Command {
 
   std::string run_;
   bool once_ = false;
-  std::optional<RunFiles> files_;
-  uintmax_t size_ = 0;  // of metrics.jsonl when files_ was read
+  std::vector<Shown> runs_;
 };
 
 }  // namespace

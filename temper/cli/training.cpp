@@ -197,6 +197,19 @@ int run_training(const TrainingVerb& verb, const Arguments& arguments) {
                     verb.config);
 }
 
+train::RunOutcome run_part(const TrainingVerb& verb, const Arguments& arguments,
+                           const train::RunHost& host) {
+  return std::visit(
+      [&]<class Config>(const RunOf<Config>& training) {
+        Config config;
+        read_verb_config(config, arguments, verb.name);
+        watch_balancing(config.data);
+        return with_plan_of_memory<Config>(verb.name, arguments,
+                                           [&] { return training.run(config, host); });
+      },
+      verb.config);
+}
+
 const std::vector<TrainingVerb>& training_verbs() {
   static const std::vector<TrainingVerb> table{
       {"sft",
@@ -208,7 +221,8 @@ const std::vector<TrainingVerb>& training_verbs() {
        "examples:\n"
        "  temper sft model.path=MODEL data.train=rows.jsonl output_dir=runs/lora "
        "adapter.method=lora optimizer.learning_rate=2e-4\n"
-       "  temper sft run.yaml train.epochs=3 output_dir=runs/longer\n"},
+       "  temper sft run.yaml train.epochs=3 output_dir=runs/longer\n",
+       true},
       {"distill",
        "knowledge distillation from a teacher model",
        RunOf<distill::DistillConfig>{&distill::run_distill, "--precompute",
@@ -225,7 +239,8 @@ const std::vector<TrainingVerb>& training_verbs() {
        "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
        "--precompute writes the teacher's top-k log-probabilities to distill.teacher_logprobs; "
        "runs "
-       "with that key then\nread the file instead of the teacher.\n"},
+       "with that key then\nread the file instead of the teacher.\n",
+       true},
       {"dpo",
        "direct preference optimization: " + joined_names(preference::losses()),
        RunOf<preference::PreferenceConfig>{&preference::run_dpo},
@@ -241,7 +256,8 @@ const std::vector<TrainingVerb>& training_verbs() {
            "optimizer.learning_rate=1e-6\n"
            "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
            "output_dir=runs/simpo\n"
-           "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n"},
+           "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n",
+       true},
       {"orpo",
        "odds ratio preference optimization, without a reference",
        RunOf<preference::PreferenceConfig>{&preference::run_orpo},
@@ -252,7 +268,8 @@ const std::vector<TrainingVerb>& training_verbs() {
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
        "rejected_ids}.\n"
        "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "example: temper orpo configs/orpo.yaml\n"},
+       "example: temper orpo configs/orpo.yaml\n",
+       true},
       {"reward",
        "a reward model trained on preference pairs",
        RunOf<preference::PreferenceConfig>{&preference::run_reward},
@@ -264,7 +281,8 @@ const std::vector<TrainingVerb>& training_verbs() {
        "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper reward configs/reward.yaml\n"
-       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n"},
+       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n",
+       true},
       {"grpo",
        "reinforcement learning: " + grpo_algorithms(),
        RunOf<rl::RlConfig>{&rl::run_rl},
@@ -281,7 +299,8 @@ const std::vector<TrainingVerb>& training_verbs() {
            "  temper grpo configs/grpo_gsm8k.yaml rl.max_staleness=1 "
            "'rollout.server.urls=[http://127.0.0.1:8000]'\n"
            "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
-           "'roles={rollout: [2, 3], reference: [3]}'\n"},
+           "'roles={rollout: [2, 3], reference: [3]}'\n",
+       true},
       {"ppo",
        "reinforcement learning with a critic (PPO)",
        RunOf<rl::PpoConfig>{&rl::run_ppo},

@@ -35,12 +35,17 @@ struct TrainingVerb {
   // The sections of its config that not every verb has.
   std::vector<std::string> sections;
   std::string about;  // what `temper VERB --help` says above the keys
+  // Whether LoRA runs of a sweep may share a process (train/joint).
+  bool shares_passes = false;
 };
 // The only list of them: help, `temper check`, completion and what a config file may hold follow
 // it.
 const std::vector<TrainingVerb>& training_verbs();
 // Runs `temper VERB arguments`. Gives the exit status.
 int run_training(const TrainingVerb& verb, const Arguments& arguments);
+// The run of `temper VERB arguments` on one rank, as a part of this process. Its errors are thrown.
+train::RunOutcome run_part(const TrainingVerb& verb, const Arguments& arguments,
+                           const train::RunHost& host);
 // Null for a word that is no training verb.
 const TrainingVerb* find_training_verb(const std::string& name);
 

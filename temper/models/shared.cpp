@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "temper/base/error.h"
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/vision/encoder.h"
 
@@ -35,6 +36,35 @@ std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
   base->eos_token_ids = model.eos_token_ids;
   base->image_marks = model.image_marks;
   return base;
+}
+
+std::unique_ptr<ScalarModel> share_base(ScalarModel& model, const HfConfig& config) {
+  std::map<std::string, const nn::Parameter*> from;
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
+  auto base = std::make_unique<ScalarModel>(make_body(config));
+  const nn::Parameter* const score = score_weight(*base);
+  base->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    p.set_device(from.at(name)->device());
+    if (&p != score) share_value(*from.at(name), p);
+  });
+  set_cache_dtype(*base, model.body().attention_spec(0).cache_dtype);
+  return base;
+}
+
+std::vector<ParameterCopy> adapter_copy(Model& model, int from, Model& other, int to) {
+  std::map<std::string, nn::Lora*> theirs;
+  for (const Target& t : linear_layers(model)) theirs[t.path] = t.layer->adapter(from);
+  std::vector<ParameterCopy> copies;
+  for (const Target& t : linear_layers(other)) {
+    nn::Lora *const copy = t.layer->adapter(to), *const original = theirs[t.path];
+    check(!copy == !original, t.path, ": one of the two adapters is not on it");
+    if (!copy) continue;
+    std::map<std::string, const nn::Parameter*> parts;
+    original->each_parameter([&](const char* name, nn::Parameter& p) { parts[name] = &p; });
+    copy->each_parameter(
+        [&](const char* name, nn::Parameter& p) { copies.push_back({parts.at(name), &p}); });
+  }
+  return copies;
 }
 
 std::vector<ParameterCopy> adapter_copy(CausalLM& model, int index) {

@@ -10,6 +10,7 @@
 #include "temper/models/vision/image_rows.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
+#include "temper/train/joint/joint_runs.h"
 #include "temper/train/passes/rank_pass.h"
 
 namespace temper::train {
@@ -150,6 +151,8 @@ models::LogpOptions logp_options(const ForwardPass& pass, const PassOptions& opt
 
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
+  if (JointRun* joint = JointRun::current(); joint && joint->shares(model, pass, options))
+    return joint->token_logp(pass, options);
   check(pass.adapters.size() <= 1 || nn::mixes_adapters(model),
         "adapters of experts, or of layers that ranks divide, do not share a pass");
   const RankPass of_rank(model, pass);
@@ -165,6 +168,8 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
                    const PassOptions& options) {
   PassOptions unwatched = options;
   unwatched.watched = false;
+  if (JointRun* joint = JointRun::current(); joint && joint->shares(model, pass, unwatched))
+    return model.values(joint->hidden(pass, unwatched), pass.scored_row_K);
   const RankPass of_rank(model, pass);
   return of_rank.of_scored(
       model.values(model.forward(of_rank.context(unwatched)), of_rank.pass().scored_row_K));

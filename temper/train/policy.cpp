@@ -16,6 +16,7 @@
 #include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
 #include "temper/text/chat/template_date.h"
+#include "temper/train/joint/joint_runs.h"
 #include "temper/train/parameters.h"
 
 namespace temper::train {
@@ -334,17 +335,25 @@ Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
   Policy policy;
   policy.tensor = mesh.tensor;
   policy.by_expert = mesh.by_expert;
-  policy.model = models::load_model(config.model.path, storage_of(config, mesh));
+  const models::Storage storage = storage_of(config, mesh);
+  JointRun* const joint = JointRun::current();
+  policy.model = joint ? joint->load(config.model.path, storage)
+                       : models::load_model(config.model.path, storage);
   prepare(policy, config, mesh);
+  if (joint && policy.lora) joint->share_passes(*policy.model, *policy.lora);
   return policy;
 }
 
 ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh) {
   use_model(config);
   ScalarPolicy policy;
-  policy.model = models::load_scalar_model(config.model.path, storage_of(config, mesh),
-                                           static_cast<uint64_t>(config.seed));
+  const models::Storage storage = storage_of(config, mesh);
+  const auto seed = static_cast<uint64_t>(config.seed);
+  JointRun* const joint = JointRun::current();
+  policy.model = joint ? joint->load_scalar(config.model.path, storage, seed)
+                       : models::load_scalar_model(config.model.path, storage, seed);
   prepare(policy, config, mesh);
+  if (joint && policy.lora) joint->share_passes(*policy.model, *policy.lora);
   return policy;
 }
 

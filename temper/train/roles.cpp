@@ -12,6 +12,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/text/tokens.h"
+#include "temper/train/joint/joint_runs.h"
 
 namespace temper::train {
 namespace {
@@ -88,7 +89,9 @@ std::unique_ptr<Frozen> FrozenSource::load(Policy& policy) const {
   if (kind == Kind::kAdapter)
     return std::make_unique<FrozenModel>(*policy.model, models::freeze_adapter_copy(*policy.model),
                                          "a copy of the adapter as it was");
-  std::unique_ptr<models::CausalLM> model = models::load_model(directory, storage);
+  JointRun* const joint = JointRun::current();
+  std::unique_ptr<models::CausalLM> model =
+      joint ? joint->load_frozen(directory, storage) : models::load_model(directory, storage);
   models::CausalLM& loaded = *model;
   return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
 }

@@ -31,6 +31,45 @@ rm -r s/learning_rate=1e-2,rank=2,seed=1/final s/learning_rate=1e-2,rank=2,seed=
 [ "$(grep -c 'this run is complete' log)" = 7 ] || fail "again: $(cat log)"
 same_run s/learning_rate=1e-2,rank=2,seed=1 alone
 
+# LoRA runs of one base share passes, whatever else differs, and leave what they leave alone.
+# as_alone VERB KEY=A,B KEY=A,B [KEY=VALUE]...: a sweep of four runs.
+as_alone() {
+  local verb=$1 first=$2 second=$3 a b
+  shift 3
+  "$temper" sweep "$verb" run.yaml output_dir="t-$verb" "$@" --over "$first" --over "$second" > log 2>&1 || fail "$verb: $(cat log)"
+  grep -q '^sweep: 4 runs share a base, planned memory ' log || fail "$verb: no base is shared: $(cat log)"
+  for a in $(tr , ' ' <<< "${first#*=}"); do
+    for b in $(tr , ' ' <<< "${second#*=}"); do
+      "$temper" "$verb" run.yaml output_dir="o-$verb" "$@" "${first%%=*}=$a" "${second%%=*}=$b" > /dev/null || fail "$verb alone: $?"
+      same_run "t-$verb/$(sed 's/.*\.//' <<< "${first%%=*}")=$a,$(sed 's/.*\.//' <<< "${second%%=*}")=$b" "o-$verb"
+      rm -r "o-$verb"
+    done
+  done
+}
+for i in $(seq 30); do echo "{\"prompt_ids\": [$((3 + i)), 5], \"chosen_ids\": [$((7 + i)), 9, $i], \"rejected_ids\": [$i, 8]}"; done > pairs.jsonl
+pairs=(data.train=pairs.jsonl data.eval=pairs.jsonl)
+as_alone sft train.batch_size=3,5 adapter.use_dora=false,true train.micro_batch_tokens=10
+as_alone dpo optimizer.learning_rate=1e-3,1e-2 adapter.rank=2,3 "${pairs[@]}"
+as_alone orpo adapter.dropout=0,0.1 seed=1,2 "${pairs[@]}"
+as_alone reward seed=1,2 adapter.alpha=4,8 "${pairs[@]}"
+"$temper" sweep sft run.yaml output_dir=apart --over adapter.method=none,lora > log 2>&1 || fail "apart: $(cat log)"
+! grep -q 'share a base' log || fail "all weights train, and share a base: $(cat log)"
+# Killed in the middle, wherever each run is then, it goes on.
+middle=(sweep sft run.yaml output_dir=k train.max_steps=200 train.save_every=5 --over optimizer.learning_rate=1e-3,1e-2 --over train.batch_size=2,4)
+"$temper" "${middle[@]}" > log 2>&1 & victim=$!
+until_rows k/learning_rate=1e-3,batch_size=2 20 $victim
+kill -KILL $victim; wait $victim
+ls k/*/final > /dev/null 2>&1 && fail "it was killed too late"
+"$temper" "${middle[@]}" > log 2>&1 || fail "after a kill: $(cat log)"
+grep -q 'resuming from' log || fail "it begins again: $(cat log)"
+for rate in 1e-3 1e-2; do
+  "$temper" sft run.yaml output_dir=whole train.max_steps=200 train.save_every=5 optimizer.learning_rate=$rate train.batch_size=4 > /dev/null
+  same_run k/learning_rate=$rate,batch_size=4 whole
+  rm -r whole
+done
+"$temper" top k --once > log || fail "top: $?"
+[ "$(grep -c '^learning_rate=1e-[23],batch_size=[24]: not running; step 200 of 200 ' log)" = 4 ] || fail "top: $(cat log)"
+
 # A wrong combination ends it before any run.
 for wrong in '--over optimizer.learning_rate=1e-3,x' '--over adapter.rank=4,-1' '--over model.path=model,nothing' '--over adapter.rank' '--over optimizer.learning_rates=1' \
   '--over output_dir=a,b' '--over seed=1,1' '--stop-worst 0.5'; do

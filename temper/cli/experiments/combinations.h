@@ -1,6 +1,7 @@
 // The combinations of settings of a sweep.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,11 @@ namespace temper::cli {
 struct Combination {
   std::string name;                   // of its directory: "learning_rate=1e-4,rank=8"
   std::vector<std::string> settings;  // "optimizer.learning_rate=1e-4"
+  std::string base = {};              // shared_base()
+  int64_t pass_tokens = 0;            // most tokens of a pass
+  // Planned memory in bytes: alone, and what is its own beside a base that others share; 0: there
+  // is no plan.
+  int64_t peak_bytes = 0, own_bytes = 0;
   bool is_worst = false, failed = false;
 };
 

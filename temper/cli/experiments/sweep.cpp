@@ -10,7 +10,9 @@
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/check/check_run.h"
+#include "temper/check/text.h"
 #include "temper/cli/experiments/combinations.h"
+#include "temper/cli/experiments/joint_sweep.h"
 #include "temper/cli/experiments/repetition.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/run_files.h"
@@ -60,19 +62,29 @@ class Sweep : public Command {
     std::visit([&](auto type) { check_all<typename decltype(type)::type>(); }, verb_->config);
     fs::create_directories(output_);
     if (stop_worst_) {
+      std::vector<Part> first;
       for (Combination& one : runs_)
-        if (!row_value(one) && !train(one, Repetition{{after_}, after_})) return status_;
+        if (!row_value(one)) first.push_back({&one, Repetition{{after_}, after_}});
+      if (!train_all(first)) return status_;
       choose_worst();
     }
+    std::vector<Part> rest;
     for (Combination& one : runs_) {
       std::optional<Repetition> what;
       if (one.is_worst) what = Repetition{{}, after_, true};
-      if (!one.failed && !train(one, what)) return status_;
+      if (!one.failed) rest.push_back({&one, what});
     }
+    if (!train_all(rest)) return status_;
     return tell_end();
   }
 
  private:
+  // What a process makes of a run; nullopt: all of it.
+  struct Part {
+    Combination* run;
+    std::optional<Repetition> what;
+  };
+
   Arguments arguments_of(const Combination& one) const {
     Arguments arguments = configs_;
     arguments.insert(arguments.end(), one.settings.begin(), one.settings.end());
@@ -88,13 +100,16 @@ class Sweep : public Command {
     read_verb_config(first, arguments_of(runs_[0]), verb_->name);
     output_ = first.output_dir;
     const int64_t program = peak_memory_bytes();
-    for (const Combination& one : runs_) {
+    for (Combination& one : runs_) {
       try {
         Config config;
         read_verb_config(config, arguments_of(one), verb_->name);
+        if (ranks_ == 1) one.base = shared_base(*verb_, config);
+        one.pass_tokens = config.train.micro_batch_tokens;
         checks::RunChecks checks(
             config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0, .program_bytes = program});
         checks::check_run(checks, config);
+        plan(one, checks);
         for (const checks::CheckList::Check& check : checks.list.checks())
           if (check.finding.status == checks::Finding::Status::kFail)
             throw ConfigError(check.finding.message);
@@ -104,6 +119,15 @@ class Sweep : public Command {
         throw DataError(str("sweep: ", one.name, ": ", e.what(), "; no run was started"));
       }
     }
+  }
+
+  // Adapter, gradients, moments and the copy that a checkpoint is written from are the run's own.
+  static void plan(Combination& one, const checks::RunChecks& checks) {
+    if (!checks.plan) return;
+    one.peak_bytes = checks.plan->peak_bytes();
+    const checks::ModelBytes bytes =
+        checks::model_bytes(checks.shape.policy, checks.config.optimizer, checks.ranks);
+    one.own_bytes = 2 * (bytes.trained + bytes.optimizer) + 2 * bytes.gradients;
   }
 
   // The metric in the row of the step.
@@ -137,10 +161,64 @@ class Sweep : public Command {
     }
   }
 
-  // False: the sweep was asked to stop.
-  bool train(Combination& one, const std::optional<Repetition>& what) {
+  void say_begin(const Combination& one) const {
     std::cout << "sweep: " << printable(one.name) << " (" << &one - runs_.data() + 1 << " of "
               << runs_.size() << ")" << std::endl;
+  }
+
+  // Runs that share a base together, as many at once as memory holds; the others one after the
+  // other. False: the sweep was asked to stop.
+  bool train_all(const std::vector<Part>& parts) {
+    std::vector<Part> left = parts;
+    while (!left.empty()) {
+      const std::vector<Part> together = take_together(left);
+      if (together.size() > 1 ? !train_jointly(together)
+                              : !train(*together[0].run, together[0].what))
+        return false;
+    }
+    return true;
+  }
+
+  // The first one, and those that share its base and fit into memory with it.
+  static std::vector<Part> take_together(std::vector<Part>& left) {
+    const Combination& first = *left[0].run;
+    const int64_t usable = usable_memory_bytes();
+    int64_t peak = 0, own = 0;
+    std::vector<Part> together;
+    std::erase_if(left, [&](const Part& part) {
+      const Combination& one = *part.run;
+      const int64_t most = std::max(peak, one.peak_bytes), all = own + one.own_bytes;
+      const bool fits = together.empty() ||
+                        (!first.base.empty() && one.base == first.base && most + all <= usable);
+      if (!fits) return false;
+      peak = most;
+      own = all;
+      together.push_back(part);
+      return true;
+    });
+    return together;
+  }
+
+  bool train_jointly(const std::vector<Part>& parts) {
+    std::vector<JointSweepRun> joint;
+    int64_t most_tokens = 0, peak = 0, own = 0;
+    for (const Part& part : parts) {
+      say_begin(*part.run);
+      joint.push_back({part.run->name, arguments_of(*part.run), part.what});
+      most_tokens = std::max(most_tokens, part.run->pass_tokens);
+      peak = std::max(peak, part.run->peak_bytes);
+      own += part.run->own_bytes;
+    }
+    std::cout << "sweep: " << parts.size() << " runs share a base, planned memory "
+              << checks::megabytes(static_cast<double>(peak + own)) << std::endl;
+    status_ = run_jointly(*verb_, joint, most_tokens, [this] { write_report(); });
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].run->failed = joint[i].failed;
+    return status_ == 0;
+  }
+
+  // False: the sweep was asked to stop.
+  bool train(Combination& one, const std::optional<Repetition>& what) {
+    say_begin(one);
     Repetition::tell(what);
     status_ = launch_ranks(static_cast<int>(ranks_), {}, verb_->name, arguments_of(one));
     Repetition::tell({});
