@@ -88,12 +88,12 @@ std::string read_file_of_image(const std::string& path, const ImageLimits& limit
 
 bool is_data_uri(std::string_view text) { return text.starts_with("data:"); }
 
+std::string image_kind(std::string_view bytes) {
+  return bytes.starts_with("\x89") ? "png" : bytes.starts_with("\xff") ? "jpeg" : "webp";
+}
+
 std::string data_uri(std::string_view bytes) {
-  std::string out = temper::str("data:image/",
-                                bytes.starts_with("\x89")   ? "png"
-                                : bytes.starts_with("\xff") ? "jpeg"
-                                                            : "webp",
-                                ";base64,");
+  std::string out = temper::str("data:image/", image_kind(bytes), ";base64,");
   for (size_t i = 0; i < bytes.size(); i += 3) {
     uint32_t bits = 0;
     for (size_t k = 0; k < 3; ++k)
@@ -134,6 +134,10 @@ std::shared_ptr<const Image> Image::open(const ImageSource& source, const std::s
   image->file_bytes_ = static_cast<int64_t>(bytes.size());
   if (image->path_.empty()) image->bytes_ = std::move(bytes);
   return image;
+}
+
+std::string Image::source() const {
+  return path_.empty() ? data_uri(bytes_) : std::filesystem::absolute(path_).string();
 }
 
 std::string Image::bytes() const try {

@@ -19,6 +19,9 @@ struct ImageSource {
 
 bool is_data_uri(std::string_view text);
 
+// "png", "jpeg" or "webp", of the bytes of an image.
+std::string image_kind(std::string_view bytes);
+
 // The other way: a file's bytes as a data: URI.
 std::string data_uri(std::string_view bytes);
 
@@ -44,6 +47,8 @@ class Image {
   int64_t file_bytes() const { return file_bytes_; }
   // Empty where the image came from a data: URI or as bytes.
   const std::string& path() const { return path_; }
+  // What opens it again from anywhere on this machine: its absolute path, or a data: URI.
+  std::string source() const;
 
   // The file's bytes. Throws DataError where the file is no longer the one that was opened.
   std::string bytes() const;

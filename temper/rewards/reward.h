@@ -14,6 +14,7 @@
 
 #include "temper/base/json.h"
 #include "temper/base/registry.h"
+#include "temper/image/image_span.h"
 #include "temper/rewards/config.h"
 
 namespace temper::rewards {
@@ -23,6 +24,7 @@ struct Sample {
   std::shared_ptr<const Json> row;  // all fields of the prompt's row, by name
   std::string where;                // the row's "FILE:LINE"
   std::vector<int32_t> prompt_tokens, completion_tokens;
+  ImageSpans images = {};  // of the prompt's tokens followed by the completion's
   std::string prompt;      // decoded; empty: not known. Only commands see it, of rows without one
   std::string completion;  // decoded, without special tokens
   bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/rl/rollout/rollout_lines.h"
 
 namespace temper::rl {
 
@@ -62,7 +61,8 @@ std::vector<train::PackUnit> TrainingBatch::units(std::span<const size_t> chosen
       units.emplace_back();
       placed = {{root, 0}};
       const std::vector<int32_t>& prompt_tokens = segment(root).tokens;
-      units.back().segments.push_back({-1, prompt_tokens, {}, root});
+      units.back().segments.push_back(
+          {.tokens = prompt_tokens, .tag = root, .images = segment(root).images});
       tokens = static_cast<int64_t>(prompt_tokens.size());
     }
     for (const int32_t s : episode.path) {
@@ -74,8 +74,11 @@ std::vector<train::PackUnit> TrainingBatch::units(std::span<const size_t> chosen
       placed[t] = static_cast<int64_t>(units.back().segments.size());
       const bool counts = part.sampled && labeled.insert(t).second;
       units.back().segments.push_back(
-          {parent, part.tokens,
-           counts ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(), t});
+          {.parent = parent,
+           .tokens = part.tokens,
+           .labels = counts ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(),
+           .tag = t,
+           .images = part.images});
       tokens += static_cast<int64_t>(part.tokens.size());
     }
   }
@@ -189,16 +192,12 @@ TokenBatch TrainingBatch::token_batch(const train::ForwardPass& pass, const ops:
   return b;
 }
 
-std::string TrainingBatch::lines() const {
-  std::string lines;
-  for (size_t i = 0; i < num_episodes(); ++i) lines += to_line(group(i), episode(i), true) + "\n";
-  return lines;
-}
+std::string TrainingBatch::lines() const { return to_lines(groups_, true); }
 
-TrainingBatch TrainingBatch::from_lines(const std::string& lines, int64_t vocabulary,
+TrainingBatch TrainingBatch::from_lines(const std::string& lines, const LineFormat& format,
                                         const std::string& where) {
   std::vector<EpisodeGroup> groups;
-  add_lines(groups, lines, vocabulary, where);
+  add_lines(groups, lines, format, where);
   return TrainingBatch(std::move(groups));
 }
 

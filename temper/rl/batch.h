@@ -10,6 +10,7 @@
 #include "temper/dist/group.h"
 #include "temper/rl/algorithms/terms.h"
 #include "temper/rl/episode.h"
+#include "temper/rl/rollout/rollout_lines.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::rl {
@@ -66,7 +67,7 @@ class TrainingBatch {
   at::Tensor gather(const train::ForwardPass& pass, std::vector<float> Segment::* numbers) const;
   // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.
   std::string lines() const;
-  static TrainingBatch from_lines(const std::string& lines, int64_t vocabulary,
+  static TrainingBatch from_lines(const std::string& lines, const LineFormat& format,
                                   const std::string& where);
 
  private:

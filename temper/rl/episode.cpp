@@ -13,6 +13,22 @@ const std::vector<int32_t>& EpisodeGroup::prompt(const Episode& episode) const {
   return segments[static_cast<size_t>(first.parent)].tokens;
 }
 
+const ImageSpans& EpisodeGroup::prompt_images(const Episode& episode) const {
+  const Segment& first = segments[static_cast<size_t>(episode.path.front())];
+  return segments[static_cast<size_t>(first.parent)].images;
+}
+
+ImageSpans EpisodeGroup::images(const Episode& episode) const {
+  ImageSpans images = prompt_images(episode);
+  int64_t at = std::ssize(prompt(episode));
+  for (const int32_t s : episode.path) {
+    const Segment& part = segments[static_cast<size_t>(s)];
+    append_spans(images, spans_within(part.images, part.repeated, std::ssize(part.tokens)), at);
+    at += std::ssize(part.tokens) - part.repeated;
+  }
+  return images;
+}
+
 std::vector<int32_t> EpisodeGroup::completion(const Episode& episode) const {
   std::vector<int32_t> tokens;
   for (const int32_t s : episode.path) {
@@ -65,10 +81,12 @@ bool has_reward_variance(const EpisodeGroup& group) {
 // Segments are runs of tokens that the policy sampled or did not, cut where branches begin and
 // where they leave.
 void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episode episode,
-                 const CompletionTokens& c, int64_t policy_version) {
+                 const CompletionTokens& c, int64_t policy_version,
+                 const ImageSpans& prompt_images) {
   check<DataError>(!c.tokens.empty(), "an episode without a token");
-  const bool shares = !group.episodes.empty() && group.prompt(group.episodes.back()) == prompt;
-  if (!shares) group.segments.push_back({.tokens = prompt});
+  const bool shares = !group.episodes.empty() && group.prompt(group.episodes.back()) == prompt &&
+                      group.prompt_images(group.episodes.back()) == prompt_images;
+  if (!shares) group.segments.push_back({.tokens = prompt, .images = prompt_images});
   const int32_t root =
       shares ? group.segments[static_cast<size_t>(group.episodes.back().path.front())].parent
              : static_cast<int32_t>(group.segments.size()) - 1;
@@ -108,6 +126,14 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
     if (!c.old_logp.empty()) segment.old_logp.push_back(c.old_logp[t]);
     if (!c.ref_logp.empty()) segment.ref_logp.push_back(c.ref_logp[t]);
     if (!c.value.empty()) segment.value.push_back(c.value[t]);
+  }
+  int64_t at = 0;
+  for (const int32_t s : episode.path) {
+    Segment& part = group.segments[static_cast<size_t>(s)];
+    const int64_t own = std::ssize(part.tokens) - part.repeated;
+    part.images = spans_within(prompt_images, 0, part.repeated);
+    append_spans(part.images, spans_within(c.images, at, at + own), part.repeated);
+    at += own;
   }
   check<DataError>(group.segments[static_cast<size_t>(episode.path[0])].parent == root,
                    "`branches`: a completion begins after its prompt");

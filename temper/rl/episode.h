@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "temper/image/image_span.h"
+
 namespace temper::rl {
 
 struct Segment {
@@ -16,6 +18,7 @@ struct Segment {
   int32_t repeated = 0;  // number of first tokens that repeat the prompt's: of a segment that
                          // branches within the prompt, and so has no parent
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
+  ImageSpans images = {};       // which of the tokens stand for images
   bool sampled = false;         // by a policy: these tokens train
   // The tokens that truncation (top-k, top-p, min-p) left where each token was sampled, ascending;
   // an empty list, or no list at all: the whole vocabulary.
@@ -67,6 +70,9 @@ struct EpisodeGroup {
 
   // The tokens of the episode's root.
   const std::vector<int32_t>& prompt(const Episode& episode) const;
+  const ImageSpans& prompt_images(const Episode& episode) const;
+  // Of its prompt followed by its completion().
+  ImageSpans images(const Episode& episode) const;
   // All tokens of the episode after its prompt, in order.
   std::vector<int32_t> completion(const Episode& episode) const;
   // How many of the episode's tokens the policy sampled.
@@ -93,12 +99,14 @@ struct CompletionTokens {
     int64_t at, after;
   };
   std::vector<Branch> branches;  // ascending
+  ImageSpans images = {};        // among the tokens
 };
 
 // Adds an episode with its segments, whose path it sets. It shares the prompt of the group's last
-// one where that is the same.
+// one where that is the same, with the same images.
 void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episode episode,
-                 const CompletionTokens& completion, int64_t policy_version = 0);
+                 const CompletionTokens& completion, int64_t policy_version = 0,
+                 const ImageSpans& prompt_images = {});
 
 // Whether the group's rewards, before shaping, differ: without that no completion is better than
 // another.

@@ -44,13 +44,13 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   const bool samples_ahead = config.rl.max_staleness > 0;
   Ahead ahead;  // outlives the source
   std::unique_ptr<RolloutSource> source;
-  const int64_t vocabulary = roles.policy.model->vocab_size;
+  const LineFormat lines = line_format(config, roles.policy);
   if (samples_ahead)
     ahead = {group.clone_for_thread("sampling ahead"), std::make_unique<KeptMessages>(directory)};
   train::Messages& messages =
       samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
   if (config.rl.replay) {
-    source = std::make_unique<ReplaySource>(config, vocabulary, messages);
+    source = std::make_unique<ReplaySource>(config, lines, messages);
   } else {
     std::unique_ptr<BehaviorPolicy> behavior =
         make_behavior_policy(config, roles.policy, mesh, role_ranks, messages, host.stop);
@@ -59,7 +59,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
                                      messages, std::move(behavior), std::move(reference_worker));
     if (samples_ahead)
       source = std::make_unique<AsyncSource>(config, std::move(sampled), std::move(ahead.messages),
-                                             vocabulary);
+                                             lines);
     else
       source = std::move(sampled);
   }
@@ -73,9 +73,9 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   return workers::serve_run(
       config, world, [&](const train::Policy& policy) { return reference_source(config, policy); },
       [&](train::Policy& policy) {
-        return std::make_unique<workers::Sampling>(policy, config.rollout.options(config.seed),
-                                                   config.rollout.engine_options(),
-                                                   config.rl.max_staleness);
+        return std::make_unique<workers::Sampling>(
+            policy, config.rollout.options(config.seed), config.rollout.engine_options(),
+            config.rl.max_staleness, train::images_of(config, policy.tokenizer.get()));
       });
 }
 
@@ -109,7 +109,9 @@ std::unique_ptr<train::Critic> critic_of(const PpoConfig& config, const train::R
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
     models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}, config.model.arithmetic});
   model->token_ranks = roles.policy.model->token_ranks;
-  return train::critic_model(std::move(model), {base, config.model.path}, config.train.freeze);
+  const bool whole = !model->whole.empty();
+  return train::critic_model(std::move(model), {base, config.model.path, whole},
+                             config.train.freeze);
 }
 
 // The directory that the config names.
@@ -133,10 +135,14 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
 std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::Roles& roles) {
   const std::string& base = config.model.path;
   const uint64_t seed = static_cast<uint64_t>(config.seed);
-  if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
+  if (config.ppo.share_base)
+    return train::critic_on_base(roles.policy, {base, base, !roles.policy.model->whole.empty()},
+                                 seed);
   // Quantized weights are read as the policy reads them.
   models::Storage storage;
   const models::Storage of_policy = train::policy_storage(config);
+  storage.whole = of_policy.whole;
+  storage.sees = of_policy.sees;
   storage.blocks = of_policy.blocks;
   storage.file = of_policy.file;
   std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, storage, seed);

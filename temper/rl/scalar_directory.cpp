@@ -43,7 +43,9 @@ models::Storage trained_storage(const ScalarPlace& place) {
 }
 
 ScalarDirectory load_scalar_directory(const ScalarPlace& place) {
-  ScalarDirectory found{models::load_scalar_model(place.base, trained_storage(place)), place.base,
+  models::Storage storage = trained_storage(place);
+  storage.whole = true;
+  ScalarDirectory found{models::load_scalar_model(place.base, storage), place.base,
                         !place.adapter.empty()};
   if (found.adapted) models::load_adapter(*found.model, place.adapter);  // trained with LoRA
   return found;

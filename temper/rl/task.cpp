@@ -13,6 +13,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/ops/backend.h"
 #include "temper/rl/quantile.h"
+#include "temper/rl/rollout/prompts.h"
 #include "temper/train/run/agreed_error.h"
 
 namespace temper::rl {
@@ -383,8 +384,8 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
                    ": no tensor ", kBatchTensor,
                    " with the rollout batch that the run was training on");
-  batch_ =
-      TrainingBatch::from_lines(bytes_of(found->second), roles_.policy.model->vocab_size, where);
+  batch_ = TrainingBatch::from_lines(bytes_of(found->second), line_format(config_, roles_.policy),
+                                     where);
   check<DataError>(!batch_.empty(), where,
                    ": the rollout batch that the run was training on is empty");
   before_batch_ = of_algorithm;

@@ -95,6 +95,7 @@ class CriticOnBase : public Critic {
     if (directory.empty()) return;
     const std::unique_ptr<models::ScalarModel> merged =
         models::merged_scalar_model(base_, models::HfConfig::load(files_.config), adapter_.index);
+    merged->whole = base_.whole;
     merged->each_parameter([&](const std::string& name, nn::Parameter& p) {
       if (name == kScore) p.set_value(score_->value().detach());
     });

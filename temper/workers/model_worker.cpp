@@ -37,11 +37,13 @@ generate::EngineOptions agreed(generate::EngineOptions options, dist::Group* ten
 }  // namespace
 
 Sampling::Sampling(train::Policy& policy, generate::GenerationOptions options,
-                   const generate::EngineOptions& engine, int64_t behind)
+                   const generate::EngineOptions& engine, int64_t behind,
+                   std::shared_ptr<const data::ImageFormat> images)
     : policy_(policy),
       options_(std::move(options)),
       engine_(*policy.model, agreed(engine, policy.tensor.get()), policy.tokenizer),
-      behind_(behind) {}
+      behind_(behind),
+      images_(std::move(images)) {}
 
 void Sampling::take_weights(const std::string& version, const std::string& bytes) {
   int64_t number = -1;
@@ -263,7 +265,8 @@ train::RunOutcome serve_run(
   std::unique_ptr<Scoring> scores;
   std::unique_ptr<Sampling> samples;
   if (config.roles.scores(world.rank()))
-    scores = std::make_unique<Scoring>(reference(policy).load(policy));
+    scores = std::make_unique<Scoring>(reference(policy).load(policy),
+                                       train::images_of(config, policy.tokenizer.get()));
   if (config.roles.samples(world.rank()))
     samples = sampling(policy);
   else if (!policy.lora)

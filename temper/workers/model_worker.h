@@ -28,12 +28,16 @@ namespace temper::workers {
 class Sampling {
  public:
   // options: the run's; a request brings its own max_new_tokens. behind: how many versions a rank
-  // that trains may be behind another (rl.max_staleness). The policy outlives it.
+  // that trains may be behind another (rl.max_staleness). images: how the policy reads them; null:
+  // it sees none. The policy outlives it.
   Sampling(train::Policy& policy, generate::GenerationOptions options,
-           const generate::EngineOptions& engine, int64_t behind = 0);
+           const generate::EngineOptions& engine, int64_t behind = 0,
+           std::shared_ptr<const data::ImageFormat> images = nullptr);
 
   // Parses the text of a request. From any thread. Throws DataError.
-  SampleAsk parse(const std::string& text) const { return parse_sample(text, options_); }
+  SampleAsk parse(const std::string& text) const {
+    return parse_sample(text, options_, images_.get());
+  }
   // Keeps weights until those of `behind` versions later sample. From any thread. Throws DataError.
   void take_weights(const std::string& version, const std::string& bytes);
   // Whether a request for the version can be done: also one that is too old, which is an error.
@@ -60,6 +64,7 @@ class Sampling {
   const generate::GenerationOptions options_;
   generate::Engine engine_;
   const int64_t behind_;
+  const std::shared_ptr<const data::ImageFormat> images_;
   int64_t version_ = -1;  // version of the weights that sample
   int64_t newest_ = -1;   // the newest version that has sampled
   std::mutex mutex_;

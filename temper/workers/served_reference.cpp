@@ -61,7 +61,7 @@ std::string ServedReference::describe() const {
 }
 
 std::string Scoring::score(const std::string& text) {
-  const ScoreAsk ask = parse_score(text);
+  const ScoreAsk ask = parse_score(text, images_.get());
   const at::NoGradGuard no_grad;
   return scores_bytes(reference_->token_logp(ask.pass, ask.temperature));
 }

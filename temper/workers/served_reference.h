@@ -42,12 +42,15 @@ class ServedReference : public train::Frozen {
 // The role on the rank that has it.
 class Scoring {
  public:
-  explicit Scoring(std::unique_ptr<train::Frozen> reference) : reference_(std::move(reference)) {}
+  explicit Scoring(std::unique_ptr<train::Frozen> reference,
+                   std::shared_ptr<const data::ImageFormat> images = nullptr)
+      : reference_(std::move(reference)), images_(std::move(images)) {}
   // Answers a request (wire.h). Throws DataError.
   std::string score(const std::string& text);
 
  private:
   std::unique_ptr<train::Frozen> reference_;
+  std::shared_ptr<const data::ImageFormat> images_;
 };
 
 }  // namespace temper::workers

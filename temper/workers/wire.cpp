@@ -3,18 +3,21 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/image/source.h"
+#include "temper/models/vision/image_rows.h"
 
 namespace temper::workers {
 namespace {
 
 constexpr const char* kWhere = "another rank";
-constexpr const char* kRowsStay = "rows in place of tokens' embeddings do not go to other ranks";
 
 // A member of another rank's message. Ranks run the same program: a message that lacks one came
 // from something else.
@@ -27,11 +30,42 @@ T member(const Json& json, const char* key) {
   }
 }
 
+// Each image once, and which tokens stand for which: [begin, count, first, image].
+Json images_json(std::span<const ExternalRows> rows) {
+  std::map<std::string, size_t> numbers;
+  Json sources = Json::array(), spans = Json::array();
+  for (const ImageSpan& span : models::image_spans(rows)) {
+    const auto [at, added] = numbers.try_emplace(span.image->digest(), numbers.size());
+    if (added) sources.push_back(span.image->source());
+    spans.push_back({span.begin, span.count, span.first, at->second});
+  }
+  return {{"sources", std::move(sources)}, {"spans", std::move(spans)}};
+}
+
+std::vector<ExternalRows> parse_images(const Json& json, const data::ImageFormat* format,
+                                       int64_t tokens) {
+  const auto spans = member<std::vector<std::array<int64_t, 4>>>(json, "spans");
+  check<DataError>(format || spans.empty(), kWhere, ": images, which this model does not see");
+  std::vector<std::shared_ptr<const Image>> images;
+  for (const auto& source : member<std::vector<std::string>>(json, "sources"))
+    images.push_back(Image::open({source, {}}, "", format->options.limits));
+  ImageSpans out;
+  int64_t least = 0;
+  for (const auto& [begin, count, first, image] : spans) {
+    check<DataError>(begin >= least && count > 0 && count <= tokens - begin && first >= 0 &&
+                         image >= 0 && image < std::ssize(images),
+                     kWhere, ": images that are not among the tokens");
+    least = begin + count;
+    out.push_back({begin, count, first, images[static_cast<size_t>(image)], format->processor});
+  }
+  return models::external_rows(out);
+}
+
 }  // namespace
 
 std::string sample_text(int64_t version, const generate::Request& request) {
-  check(request.rows.empty(), kRowsStay);
   return dump_json({{"version", version},
+                    {"images", images_json(request.rows)},
                     {"index", request.index},
                     {"prompt", request.prompt},
                     {"samples", request.num_samples},
@@ -42,13 +76,15 @@ std::string sample_text(int64_t version, const generate::Request& request) {
                     {"min_new_tokens", request.options.min_new_tokens}});
 }
 
-SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options) {
+SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options,
+                       const data::ImageFormat* images) {
   const Json json = parse_json(text, kWhere);
   SampleAsk ask;
   ask.version = member<int64_t>(json, "version");
   generate::Request& r = ask.request;
   r.index = member<int64_t>(json, "index");
   r.prompt = member<std::vector<int32_t>>(json, "prompt");
+  r.rows = parse_images(member<Json>(json, "images"), images, std::ssize(r.prompt));
   r.num_samples = member<int64_t>(json, "samples");
   r.first_sample = member<int64_t>(json, "first_sample");
   r.position = member<int64_t>(json, "position");
@@ -90,9 +126,9 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
 
 std::string score_text(const train::ForwardPass& pass, double temperature) {
   const Forest& f = *pass.forest;
-  check(f.rows.empty(), kRowsStay);
   const ops::KeptTokens none, &kept = pass.kept ? *pass.kept : none;
   return dump_json({{"tokens", f.tokens},
+                    {"images", images_json(f.rows)},
                     {"segment_start", f.segment_start},
                     {"parent", f.parent},
                     {"rows", pass.row_M},
@@ -102,7 +138,7 @@ std::string score_text(const train::ForwardPass& pass, double temperature) {
                     {"temperature", temperature}});
 }
 
-ScoreAsk parse_score(const std::string& text) {
+ScoreAsk parse_score(const std::string& text, const data::ImageFormat* images) {
   const Json json = parse_json(text, kWhere);
   const auto tokens = member<std::vector<int32_t>>(json, "tokens");
   const auto start = member<std::vector<int64_t>>(json, "segment_start"),
@@ -112,6 +148,8 @@ ScoreAsk parse_score(const std::string& text) {
   ask.pass.row_M = member<std::vector<int64_t>>(json, "rows");
   ask.pass.target_M = member<std::vector<int64_t>>(json, "targets");
   const int64_t count = static_cast<int64_t>(tokens.size());
+  const std::vector<ExternalRows> all_rows =
+      parse_images(member<Json>(json, "images"), images, count);
   bool fits = start.size() == parent.size() + 1 && start.front() == 0 && start.back() == count &&
               ask.pass.row_M.size() == ask.pass.target_M.size() && std::isfinite(ask.temperature);
   for (size_t s = 0; fits && s < parent.size(); ++s) {
@@ -119,10 +157,11 @@ ScoreAsk parse_score(const std::string& text) {
     if (!fits) break;
     const std::span<const int32_t> segment(tokens.data() + start[s],
                                            static_cast<size_t>(start[s + 1] - start[s]));
+    const std::vector<ExternalRows> rows = rows_within(all_rows, start[s], std::ssize(segment));
     if (parent[s] < 0)
-      ask.pass.forest->add_root(segment);
+      ask.pass.forest->add_root(segment, 0, rows);
     else
-      ask.pass.forest->add_child(parent[s], segment);
+      ask.pass.forest->add_child(parent[s], segment, rows);
   }
   for (const int64_t row : ask.pass.row_M) fits = fits && row >= 0 && row < count;
   auto kept = std::make_shared<ops::KeptTokens>();

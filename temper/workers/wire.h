@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/data/images/image_format.h"
 #include "temper/generate/remote/protocol.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/trainer.h"
@@ -23,10 +24,14 @@ struct SampleAsk {
   int64_t version = 0;  // number of updates that the policy has made
   generate::Request request;
 };
+// Images of a request or a pass travel as their paths, or as their bytes where they have none;
+// what parses them knows how the model reads `images` (null: it sees none).
+//
 // The text has only max_new_tokens and min_new_tokens of the request's options; parse_sample takes
 // the others from `options`, those of the config.
 std::string sample_text(int64_t version, const generate::Request& request);
-SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options);
+SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options,
+                       const data::ImageFormat* images = nullptr);
 // The completions in order of their samples.
 std::string completions_text(const std::vector<generate::remote::RemoteSample>& samples);
 std::vector<generate::remote::RemoteSample> parse_completions(const std::string& text);
@@ -38,7 +43,7 @@ struct ScoreAsk {
   train::ForwardPass pass;
   double temperature = 1;
 };
-ScoreAsk parse_score(const std::string& text);
+ScoreAsk parse_score(const std::string& text, const data::ImageFormat* images = nullptr);
 std::string scores_bytes(const at::Tensor& logp_M);
 at::Tensor parse_scores(const std::string& bytes, int64_t count);
 

@@ -1,5 +1,6 @@
 #include "temper/models/vision/image_rows.h"
 
+#include "temper/base/error.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/vision/pixels.h"
 
@@ -13,6 +14,12 @@ ImagePixels pixels_of(const ImageProcessor& processor, const Image& image) {
   for (const ImageTile& tile : tiles) image_pixels.tiles.push_back({tile.rows, tile.columns});
   return image_pixels;
 }
+
+struct SpanSource : PixelSource {
+  explicit SpanSource(const ImageSpan& s)
+      : PixelSource([span = s] { return pixels_of(*span.processor, *span.image); }), span(s) {}
+  const ImageSpan span;
+};
 
 }  // namespace
 
@@ -31,10 +38,21 @@ std::vector<ExternalRows> external_rows(std::span<const ImageSpan> spans) {
       r.grid_rows = tile.token_rows;
       r.grid_columns = tile.token_columns;
     }
-    r.source =
-        std::make_shared<PixelSource>([span] { return pixels_of(*span.processor, *span.image); });
+    r.source = std::make_shared<SpanSource>(span);
   }
   return rows;
+}
+
+ImageSpans image_spans(std::span<const ExternalRows> rows) {
+  ImageSpans spans;
+  for (const ExternalRows& r : rows) {
+    const auto* const source = dynamic_cast<const SpanSource*>(r.source.get());
+    check(source != nullptr,
+          "rows in place of tokens' embeddings that are no image do not go to "
+          "other programs");
+    spans.push_back({r.begin, r.count, r.first, source->span.image, source->span.processor});
+  }
+  return spans;
 }
 
 }  // namespace temper::models

@@ -14,4 +14,7 @@ namespace temper::models {
 // shape that the processor refuses.
 std::vector<ExternalRows> external_rows(std::span<const ImageSpan> spans);
 
+// The other way, for messages to other processes. Throws RunError for rows that are no image.
+ImageSpans image_spans(std::span<const ExternalRows> rows);
+
 }  // namespace temper::models

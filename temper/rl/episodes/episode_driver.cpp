@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/env/messages.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/rl/episodes/live_episode.h"
 
 namespace temper::rl {
@@ -114,7 +115,7 @@ void EpisodeDriver::answered(Batch& batch, env::Reply reply) {
     else
       go_on(batch, live, reply.observation);
   } catch (const PromptTooLong&) {
-    if (format_.overlong != data::Overlong::kDrop) throw;
+    if (format_.overlong == data::Overlong::kError) throw;
     live.dropped = true;
     finish(batch, live);
   } catch (const DataError& e) {
@@ -151,6 +152,7 @@ void EpisodeDriver::submit(Batch& batch, Live& live) {
   request.options.min_new_tokens = std::max<int64_t>(0, options_.min_new_tokens - length);
   request.first_sample = live.sample;
   request.position = length;
+  request.rows = models::external_rows(live.state->context_images());
   batch.sampling[batch.source.submit(std::move(request))] = live.number;
 }
 
@@ -230,6 +232,7 @@ void EpisodeDriver::finish(Batch& batch, Live& live) {
   out.episode.turn_rewards.resize(static_cast<size_t>(live.turns), 0);
   if (live.state) {
     out.prompt = live.state->prompt();
+    out.prompt_images = live.state->prompt_images();
     out.completion = live.state->completion();
     out.episode.text = live.state->text();
   }

@@ -32,6 +32,7 @@ struct EnvironmentCounts {
 // sample number and reward.
 struct SampledEpisode {
   std::vector<int32_t> prompt;
+  ImageSpans prompt_images = {};
   CompletionTokens completion;
   Episode episode;
   double ended = 0;       // when, on the steady clock, in seconds

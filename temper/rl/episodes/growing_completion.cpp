@@ -15,7 +15,8 @@ void GrowingCompletion::add_turn(const generate::Completion& turn, bool trains) 
   }
 }
 
-void GrowingCompletion::add_answer(const Dialogue::Continuation& next) {
+void GrowingCompletion::add_answer(const Dialogue::Continuation& next, const ImageSpans& images) {
+  append_spans(completion_.images, images, length());
   const size_t whole = base_ + place_.size();
   if (next.kept < whole) {
     const int64_t from_prompt = static_cast<int64_t>(next.kept) - static_cast<int64_t>(prompt_);

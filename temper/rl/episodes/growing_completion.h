@@ -23,8 +23,8 @@ class GrowingCompletion {
   // context here.
   void add_turn(const generate::Completion& turn, bool trains = true);
   // Adds what answers the last turn: it follows the first tokens of the prompt and of what followed
-  // it, in a branch not all.
-  void add_answer(const Dialogue::Continuation& next);
+  // it, in a branch not all. images: among its tokens.
+  void add_answer(const Dialogue::Continuation& next, const ImageSpans& images = {});
 
  private:
   size_t prompt_;

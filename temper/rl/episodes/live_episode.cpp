@@ -54,27 +54,41 @@ ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
 
 }  // namespace
 
+// Those that the row's prompt has.
+static data::RowImages images_of(const ImageSpans& spans) {
+  data::RowImages images;
+  for (const ImageSpan& span : spans) {
+    if (span.first == 0) images.push_back({span.image, 0, {}});
+    images.back().tokens += span.count;
+  }
+  return images;
+}
+
 const ChatTemplate* episode_template(const data::PromptFormat& format, const data::PromptRow& row) {
   return messages_of(row).empty() ? nullptr : format.chat.get();
 }
 
 LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
                          const env::Observation& first)
-    : tokenizer_(format.tokenizer),
+    : images_(images_of(row.images)),
+      prompt_images_(row.images),
+      tokenizer_(format.tokenizer),
       quotes_(quotes_of(format)),
       vocabulary_(format.vocabulary),
       prompt_(row.tokens) {
+  sees_.images = format.images;
   Json messages = quoted_but_system_prompt(format, messages_of(row));
   const bool templated = episode_template(format, row) != nullptr;
   const Json tools =
       quoted(format, templated ? joined(data::tools_of(*row.fields), first.tools) : Json());
-  const Json begun = quoted(format, first.messages);
+  const Json begun = quoted(format, place(first.messages));
   if (!templated) {
     const std::vector<int32_t> added = encode(joined_contents(begun));
     prompt_.insert(prompt_.end(), added.begin(), added.end());
   } else if (!begun.empty() || first.tools.is_array()) {
     for (const Json& message : begun) messages.push_back(message);
     prompt_ = encode(format.chat->render(messages, tools, true));
+    prompt_images_ = find_images(prompt_);
   }
   const int64_t length = static_cast<int64_t>(prompt_.size());
   if (length > format.max_length) {
@@ -82,11 +96,28 @@ LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow
                          ": with what the environment adds the prompt has ", length,
                          " tokens; data.max_length is ", format.max_length);
     prompt_.erase(prompt_.begin(), prompt_.end() - format.max_length);
+    check<PromptTooLong>(
+        prompt_images_.empty() || prompt_images_.front().begin >= length - format.max_length,
+        row.where, ": data.max_length, ", format.max_length, ", cuts an image");
+    prompt_images_ = spans_within(prompt_images_, length - format.max_length, length);
   }
   check_ids(prompt_);
   completion_ = GrowingCompletion(prompt_.size());
   dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
                     prompt_, quotes_);
+  context_images_ = prompt_images_;
+}
+
+// The messages of the environment, with their images in place.
+Json LiveEpisode::place(Json messages) {
+  Json row = {{"messages", std::move(messages)}};
+  for (data::RowImage& image : data::place_images(sees_, row, {"messages"}, "its answer"))
+    images_.push_back(std::move(image));
+  return std::move(row["messages"]);
+}
+
+ImageSpans LiveEpisode::find_images(const std::vector<int32_t>& tokens) const {
+  return data::spans_of(sees_, images_, tokens, "its conversation");
 }
 
 std::vector<int32_t> LiveEpisode::encode(std::string_view text) const {
@@ -113,10 +144,12 @@ env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
 
 bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
   const Dialogue::Continuation next =
-      dialogue_->go_on(turn_, ended_, spoken_, quoted(*tokenizer_, quotes_, messages));
-  if (static_cast<int64_t>(next.tokens.size()) > most) return false;
+      dialogue_->go_on(turn_, ended_, spoken_, quoted(*tokenizer_, quotes_, place(messages)));
+  const int64_t kept = static_cast<int64_t>(next.kept), count = std::ssize(next.tokens);
+  if (count > most) return false;
   check_ids(next.tokens);
-  completion_.add_answer(next);
+  context_images_ = find_images(dialogue_->tokens());
+  completion_.add_answer(next, spans_within(context_images_, kept, kept + count));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/env/environment.h"
@@ -19,7 +20,7 @@
 namespace temper::rl {
 
 // Thrown where the environment's first observation makes the row's prompt longer than
-// data.max_length, and data.overlong is drop or error.
+// data.max_length, and data.overlong is drop or error, or an image would be cut.
 struct PromptTooLong : DataError {
   using DataError::DataError;
 };
@@ -37,9 +38,11 @@ class LiveEpisode {
               const env::Observation& first);
 
   const std::vector<int32_t>& prompt() const { return prompt_; }
+  const ImageSpans& prompt_images() const { return prompt_images_; }
   const CompletionTokens& completion() const { return completion_.tokens(); }
   // All tokens so far, which the next turn follows.
   const std::vector<int32_t>& context() const { return dialogue_->tokens(); }
+  const ImageSpans& context_images() const { return context_images_; }
   int64_t length() const { return completion_.length(); }
   // The text of the whole completion, without special tokens; that of the last turn is cut at a
   // stop text.
@@ -48,14 +51,20 @@ class LiveEpisode {
   // Adds a turn that the policy sampled, and returns its text and calls. `ended`: its last token is
   // an end token.
   env::Turn add_turn(const generate::Completion& turn, bool ended, env::CallFormat format);
-  // Adds the messages that answer the last turn; false: they have more tokens than `most`. Throws
-  // DataError as the constructor.
+  // Adds the messages that answer the last turn; false: they have more tokens than `most`. Their
+  // image parts have their own SOURCEs. Throws DataError as the constructor.
   bool add_answer(const Json& messages, int64_t most);
 
  private:
+  Json place(Json messages);
+  ImageSpans find_images(const std::vector<int32_t>& tokens) const;
   std::vector<int32_t> encode(std::string_view text) const;
   void check_ids(const std::vector<int32_t>& tokens) const;
 
+  data::TextFormat sees_;     // how images are read
+  data::RowImages images_;    // of all messages, in order
+  ImageSpans prompt_images_;  // where they stand in the prompt, and in the context
+  ImageSpans context_images_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Tokenizer::Quotes quotes_;
   int64_t vocabulary_;

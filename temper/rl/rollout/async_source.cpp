@@ -64,10 +64,10 @@ void KeptMessages::pass_on() {
 }
 
 AsyncSource::AsyncSource(const RlConfig& config, std::unique_ptr<SyncSource> inner,
-                         std::unique_ptr<KeptMessages> messages, int64_t vocabulary)
+                         std::unique_ptr<KeptMessages> messages, LineFormat format)
     : config_(config),
       messages_(std::move(messages)),
-      vocabulary_(vocabulary),
+      format_(std::move(format)),
       inner_(std::move(inner)),
       state_after_(inner_->state()),
       queue_({.at_end = WorkQueueOptions::AtEnd::kDrop,
@@ -279,7 +279,7 @@ void AsyncSource::restore_in_flight(const train::TaskState& state, const std::st
                        ": `begun` has a batch without its source");
       sampled.source = one["source"];
       sampled.about = to_row(one["about"]);
-      add_lines(sampled.rollouts.groups, text, vocabulary_, where);
+      add_lines(sampled.rollouts.groups, text, format_, where);
       inner_->restore(sampled.source, where);
     } else {
       batch->partial = inner_->resume(text, batch->planned, where);

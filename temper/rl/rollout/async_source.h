@@ -49,9 +49,9 @@ class KeptMessages : public train::Messages {
 class AsyncSource : public RolloutSource {
  public:
   // `inner` samples; its collectives, if any, use a separate group (dist::Group::clone_for_thread)
-  // and its messages go to `messages`. vocabulary: of the policy.
+  // and its messages go to `messages`. format: of its episodes' lines.
   AsyncSource(const RlConfig& config, std::unique_ptr<SyncSource> inner,
-              std::unique_ptr<KeptMessages> messages, int64_t vocabulary);
+              std::unique_ptr<KeptMessages> messages, LineFormat format);
   ~AsyncSource() override;
 
   int64_t planned_batches() const override { return inner_->planned_batches(); }
@@ -116,7 +116,7 @@ class AsyncSource : public RolloutSource {
 
   const RlConfig& config_;
   std::unique_ptr<KeptMessages> messages_;
-  const int64_t vocabulary_;
+  const LineFormat format_;
   std::unique_ptr<SyncSource> inner_;
 
   // These belong to the thread that trains.

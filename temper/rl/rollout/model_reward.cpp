@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/rl/scalar_directory.h"
 #include "temper/text/chat/dialogue.h"
 
@@ -26,6 +27,36 @@ std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection&
                                "the scalar of the reward model in `model` at the last token"}),
      true);
 
+// What the model reads of a sample: its prompt, what follows, and the images of each.
+struct Read {
+  std::vector<int32_t> prompt, completion;
+  ImageSpans of_prompt, of_completion;
+  bool same_prompt(const Read& other) const {
+    return prompt == other.prompt && of_prompt == other.of_prompt;
+  }
+};
+
+void erase_images(std::vector<int32_t>& tokens, const ImageSpans& images) {
+  for (size_t i = images.size(); i-- > 0;) {
+    const auto at = tokens.begin() + static_cast<ptrdiff_t>(images[i].begin);
+    tokens.erase(at, at + static_cast<ptrdiff_t>(images[i].count));
+  }
+}
+
+Read read_sample(const rewards::Sample& sample, bool sees) {
+  Read read{sample.prompt_tokens, sample.completion_tokens, {}, {}};
+  const int64_t begin = std::ssize(read.prompt), end = begin + std::ssize(read.completion);
+  read.of_prompt = spans_within(sample.images, 0, begin);
+  read.of_completion = spans_within(sample.images, begin, end);
+  if (!sees) {
+    erase_images(read.prompt, std::exchange(read.of_prompt, {}));
+    erase_images(read.completion, std::exchange(read.of_completion, {}));
+  }
+  read.completion.insert(read.completion.end(), sample.closing_tokens.begin(),
+                         sample.closing_tokens.end());
+  return read;
+}
+
 }  // namespace
 
 ModelReward::ModelReward(const std::string& directory)
@@ -36,21 +67,25 @@ std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample
   const at::NoGradGuard no_grad;
   std::vector<rewards::Verdict> verdicts;
   const int64_t vocabulary = model_->config().vocab_size;
+  std::vector<Read> all;
+  for (const rewards::Sample& sample : samples)
+    all.push_back(read_sample(sample, model_->vision != nullptr));
   for (size_t first = 0; first < samples.size();) {
     const auto forest = std::make_shared<Forest>();
     std::vector<int64_t> last;  // last token of each sample
-    const std::vector<int32_t>& prompt = samples[first].prompt_tokens;
-    if (!prompt.empty()) forest->add_root(prompt);
+    const std::vector<int32_t>& prompt = all[first].prompt;
+    const std::vector<ExternalRows> of_prompt = models::external_rows(all[first].of_prompt);
+    if (!prompt.empty()) forest->add_root(prompt, 0, of_prompt);
     size_t end = first;
-    for (; end < samples.size() && samples[end].prompt_tokens == prompt; ++end) {
-      std::vector<int32_t> tokens = samples[end].completion_tokens;
-      const std::vector<int32_t>& closing = samples[end].closing_tokens;
-      tokens.insert(tokens.end(), closing.begin(), closing.end());
+    for (; end < samples.size() && all[end].same_prompt(all[first]); ++end) {
+      const std::vector<int32_t>& tokens = all[end].completion;
+      const std::vector<ExternalRows> rows = models::external_rows(all[end].of_completion);
       const int64_t more = static_cast<int64_t>(tokens.size());
       if (end > first && forest->num_tokens() + more > kMostTokens) break;
       check(!prompt.empty() || !tokens.empty(), samples[end].where,
             ": neither prompt nor completion has a token");
-      if (!tokens.empty()) prompt.empty() ? forest->add_root(tokens) : forest->add_child(0, tokens);
+      if (!tokens.empty())
+        prompt.empty() ? forest->add_root(tokens, 0, rows) : forest->add_child(0, tokens, rows);
       last.push_back(tokens.empty() ? static_cast<int64_t>(prompt.size()) - 1
                                     : forest->num_tokens() - 1);
     }

@@ -18,7 +18,8 @@
 namespace temper::rl {
 
 // The completions of one prompt are children of it in a forest. It reads token ids, so that what
-// was sampled is never tokenized again. `rewards` has it as "model".
+// was sampled is never tokenized again. A model that sees gets the images; one of text alone does
+// not get their tokens. `rewards` has it as "model".
 class ModelReward : public rewards::Reward {
  public:
   // Throws ConfigError where the directory has no scalar head (score.weight).

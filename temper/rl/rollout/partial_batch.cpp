@@ -43,7 +43,7 @@ bool PartialGroup::is_fresh() const {
 
 void PartialGroup::assemble() {
   episodes = {.id = prompt->key};
-  episodes.segments.push_back({.tokens = prompt->row.tokens});
+  episodes.segments.push_back({.tokens = prompt->row.tokens, .images = prompt->row.images});
   for (size_t s = 0; s < completions.size(); ++s) {
     const PartialCompletion& c = completions[s];
     if (c.parts.empty()) continue;
@@ -65,6 +65,7 @@ std::string PartialBatch::lines() const {
   for (const auto& [key, group] : mine) {
     PartialGroup copy = group;
     copy.assemble();
+    for (Segment& segment : copy.episodes.segments) segment.images.clear();  // the prompt has them
     groups.push_back(std::move(copy.episodes));
   }
   return to_lines(groups);

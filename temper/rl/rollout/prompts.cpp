@@ -48,7 +48,12 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   f.chat = policy.chat;
   config.data.apply_to(f);
   f.vocabulary = policy.model->vocab_size;
+  f.images = train::images_of(config, policy.tokenizer.get());
   return f;
+}
+
+LineFormat line_format(const RlConfig& config, const train::Policy& policy) {
+  return {policy.model->vocab_size, train::images_of(config, policy.tokenizer.get())};
 }
 
 train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train::Policy& policy) {

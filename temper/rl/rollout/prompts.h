@@ -11,6 +11,7 @@
 #include "temper/data/rows/prompt_row.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
+#include "temper/rl/rollout/rollout_lines.h"
 #include "temper/train/messages.h"
 #include "temper/train/policy.h"
 
@@ -23,6 +24,8 @@ struct Prompt {
 
 // The way in which prompts are read from rows.
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy);
+// The way in which lines of its episodes are read.
+LineFormat line_format(const RlConfig& config, const train::Policy& policy);
 // The verb's rows. Under dynamic sampling batches draw more prompts than a pass over them has: the
 // run ends by its planned steps, and the prompts repeat.
 train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train::Policy& policy);

@@ -1,11 +1,12 @@
 #include "temper/rl/rollout/replay_source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "temper/base/error.h"
-#include "temper/rl/rollout/rollout_lines.h"
 
 namespace temper::rl {
 namespace {
@@ -60,12 +61,13 @@ int64_t num_completions(const EpisodeGroup& group) {
 
 }  // namespace
 
-ReplaySource::ReplaySource(const RlConfig& config, int64_t vocabulary, train::Messages& messages)
+ReplaySource::ReplaySource(const RlConfig& config, LineFormat format, train::Messages& messages)
     : config_(config),
       messages_(messages),
       file_(*config.rl.replay),
-      vocabulary_(vocabulary),
+      format_(std::move(format)),
       completions_(config.rl.prompts_per_rollout * config.rl.group_size) {
+  format_.directory = std::filesystem::path(*config.rl.replay).parent_path().string();
   check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
   const int64_t all = config.train.max_steps ? file_.size() : count_completions();
   planned_ = (all + completions_ - 1) / completions_;
@@ -126,7 +128,7 @@ RolloutBatch ReplaySource::next(int64_t) {
     const bool branch = !batch.groups.empty() && is_branch(batch.groups.back(), row);
     if (full && !branch) break;
     count += !branch;
-    add_line(batch.groups, row, vocabulary_, file_.where(position_));
+    add_line(batch.groups, row, format_, file_.where(position_));
     check_prompt(batch.groups.back(), row, file_.where(position_));
     check<DataError>(config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect ||
                          has_logprobs(batch.groups.back()),

@@ -5,6 +5,7 @@
 
 #include "temper/data/read/row_file.h"
 #include "temper/rl/config.h"
+#include "temper/rl/rollout/rollout_lines.h"
 #include "temper/rl/rollout/source.h"
 #include "temper/train/messages.h"
 
@@ -16,7 +17,8 @@ class ReplaySource : public RolloutSource {
   // agent's episode (the same `group` and `sample`) count as one. Groups are told apart by `group`,
   // and may have lost rows (on_failure: drop). Throws DataError for a file without rows. Warns
   // where a group is divided between two batches, or by the file's end.
-  ReplaySource(const RlConfig& config, int64_t vocabulary, train::Messages& messages);
+  // format: its directory becomes the file's.
+  ReplaySource(const RlConfig& config, LineFormat format, train::Messages& messages);
 
   int64_t planned_batches() const override { return planned_; }
   RolloutBatch next(int64_t policy_version) override;
@@ -32,7 +34,8 @@ class ReplaySource : public RolloutSource {
   const RlConfig& config_;
   train::Messages& messages_;
   data::RowFile file_;
-  int64_t vocabulary_, completions_ /* of a batch */, planned_ = 0, position_ = 0;
+  LineFormat format_;
+  int64_t completions_ /* of a batch */, planned_ = 0, position_ = 0;
 };
 
 }  // namespace temper::rl

@@ -12,6 +12,7 @@
 #include "temper/generate/remote/server_pool.h"
 #include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/nn/unit.h"
 #include "temper/train/run/agreed_error.h"
 
@@ -69,6 +70,7 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages, const c
                           int64_t samples, const std::vector<int32_t>& begun) {
     generate::Request request{group.prompt->key, group.prompt->row.tokens, samples, options};
     request.prompt.insert(request.prompt.end(), begun.begin(), begun.end());
+    request.rows = models::external_rows(group.prompt->row.images);
     request.begun = request.position = std::ssize(begun);
     request.first_sample = first;
     request.options.max_new_tokens = max_tokens - request.begun;
@@ -141,7 +143,8 @@ void RolloutDriver::sample_episodes(PartialBatch& batch, const char* what,
       batch.counts.dropped += e.dropped;
       batch.latencies.push_back(static_cast<float>(e.ended - began_));
       if (!e.dropped)
-        add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
+        add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_,
+                    e.prompt_images);
     }
     if (!group.episodes.episodes.empty()) done_(group);
   };

@@ -75,11 +75,26 @@ bool RolloutRetention::writes(int64_t batch) const {
 RolloutFiles::RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress)
     : directory_(std::move(output_dir) + "/rollouts"), retention_(retention), compress_(compress) {}
 
+// Relative to the directory of the files.
+std::string RolloutFiles::name_of(const Image& image) const {
+  if (!image.path().empty()) return fs::proximate(image.path(), directory_).string();
+  const std::string bytes = image.bytes(),
+                    name = str("images/", image.digest(), ".", image_kind(bytes));
+  if (const fs::path path = fs::path(directory_) / name; !fs::exists(path)) {
+    fs::create_directories(path.parent_path());
+    write_file_atomic(path.string(), bytes);
+  }
+  return name;
+}
+
 std::string RolloutFiles::write(int64_t batch, int64_t step,
                                 const std::vector<EpisodeGroup>& groups) const {
   if (!retention_.writes(batch)) return {};
   fs::create_directories(directory_);
-  const std::string lines = to_lines(groups);
+  std::string lines;
+  for (const EpisodeGroup& group : groups)
+    for (const Episode& e : group.episodes)
+      lines += to_line(group, e, false, [this](const Image& i) { return name_of(i); }) + "\n";
   const std::string path =
       str(directory_, "/step-", step, compress_ ? kPackedEnding : kPlainEnding);
   write_file_atomic(path, compress_ ? data::compress_zstd(lines) : lines);

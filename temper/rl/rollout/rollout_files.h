@@ -1,4 +1,5 @@
-// The rollout files of a run: OUTPUT_DIR/rollouts/step-N.jsonl, or step-N.jsonl.zst.
+// The rollout files of a run: OUTPUT_DIR/rollouts/step-N.jsonl, or step-N.jsonl.zst. Images that
+// have no file are kept beside them, as images/DIGEST.png (.jpeg, .webp).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,8 @@ class RolloutFiles {
   void remove_after(int64_t step) const;
 
  private:
+  std::string name_of(const Image& image) const;
+
   const std::string directory_;
   const RolloutRetention retention_;
   const bool compress_;

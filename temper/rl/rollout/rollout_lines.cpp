@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/row_fields.h"
 
 namespace temper::rl {
@@ -97,13 +98,34 @@ Json branches_of(const EpisodeGroup& group, const Episode& episode) {
   return branches;
 }
 
+Json sources_of(const ImageSpans& images, const NameImage& name) {
+  Json sources = Json::array();
+  for (const ImageSpan& span : images)
+    if (span.first == 0) sources.push_back(name(*span.image));
+  return sources;
+}
+
+// Whether the episode has the prompt of the one before, and no other image.
+bool repeats_images(const EpisodeGroup& group, size_t episode) {
+  const Episode& e = group.episodes[episode];
+  const auto root = [&](const Episode& of) {
+    return group.segments[static_cast<size_t>(of.path[0])].parent;
+  };
+  return episode > 0 && root(group.episodes[episode - 1]) == root(e) &&
+         group.images(e).size() == group.prompt_images(e).size();
+}
+
 }  // namespace
 
-std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable) {
+std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable,
+                    const NameImage& name) {
   Json row = {{"group", group.id},
               {"sample", e.sample},
               {"prompt_tokens", group.prompt(e)},
               {"completion_tokens", group.completion(e)}};
+  if (name)
+    if (Json images = sources_of(group.images(e), name); !images.empty())
+      row["images"] = std::move(images);
   Json mask = Json::array(), versions = Json::array(), version_tokens = Json::array();
   bool observed = false;
   for (const int32_t s : e.path) {
@@ -148,8 +170,10 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
 std::string to_lines(const std::vector<EpisodeGroup>& groups, bool resumable) {
   std::string lines;
   for (const EpisodeGroup& group : groups)
-    for (const Episode& episode : group.episodes)
-      lines += to_line(group, episode, resumable) + "\n";
+    for (size_t i = 0; i < group.episodes.size(); ++i)
+      lines += to_line(group, group.episodes[i], resumable,
+                       repeats_images(group, i) ? NameImage() : &Image::source) +
+               "\n";
   return lines;
 }
 
@@ -257,10 +281,30 @@ int64_t version_of(const Json& row, CompletionTokens& completion, const std::str
   return 0;
 }
 
+// The images of the line's prompt and completion. `before`: the episode that it follows in its
+// group; null: none.
+ImageSpans images_of(const LineFormat& format, const Json& row, const std::vector<int32_t>& prompt,
+                     const std::vector<int32_t>& completion, const EpisodeGroup* before,
+                     const std::string& where) {
+  data::TextFormat text;
+  text.images = format.images;
+  text.directory = format.directory;
+  if (before && !row.contains("images") && before->prompt(before->episodes.back()) == prompt &&
+      data::ImagePlaces(text, {}).count(completion) == 0)
+    return before->prompt_images(before->episodes.back());
+  Json sources = Json::object();
+  if (row.contains("images")) sources["images"] = row["images"];
+  const data::RowImages images = data::place_images(text, sources, {}, where);
+  std::vector<int32_t> tokens = prompt;
+  tokens.insert(tokens.end(), completion.begin(), completion.end());
+  return data::spans_of(text, images, tokens, where);
+}
+
 }  // namespace
 
-void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
+void add_line(std::vector<EpisodeGroup>& groups, const Json& row, const LineFormat& format,
               const std::string& where) {
+  const int64_t vocabulary = format.vocabulary;
   check<DataError>(row.is_object(), where, ": a rollout is an object");
   for (const char* field : {"group", "prompt_tokens", "completion_tokens", "reward"})
     check<DataError>(row.contains(field), where, ": no `", field, "`; the row has ",
@@ -310,11 +354,17 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
                        completion.sampled.end(),
                    where, ": `completion_mask` marks no token as sampled");
   const int64_t version = version_of(row, completion, where);
-  if (groups.empty() || groups.back().id != id) groups.push_back({.id = id});
+  const bool goes_on = !groups.empty() && groups.back().id == id;
+  const ImageSpans images =
+      images_of(format, row, prompt, completion.tokens, goes_on ? &groups.back() : nullptr, where);
+  const int64_t begin = std::ssize(prompt);
+  completion.images = spans_within(images, begin, begin + std::ssize(completion.tokens));
+  if (!goes_on) groups.push_back({.id = id});
   if (row.contains("rows") && row["rows"].is_string())
     groups.back().rows = row["rows"].get<std::string>();
   try {
-    add_episode(groups.back(), prompt, std::move(episode), completion, version);
+    add_episode(groups.back(), prompt, std::move(episode), completion, version,
+                spans_within(images, 0, begin));
   } catch (const DataError& e) {
     throw DataError(where + ": " + e.what());
   }
@@ -326,11 +376,11 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
                    " numbers, `completion_mask` ", turns, " turns");
 }
 
-void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines, int64_t vocabulary,
-               const std::string& where) {
+void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines,
+               const LineFormat& format, const std::string& where) {
   std::istringstream stream(lines);
   for (std::string line; std::getline(stream, line);)
-    add_line(groups, parse_json(line, where), vocabulary, where);
+    add_line(groups, parse_json(line, where), format, where);
 }
 
 }  // namespace temper::rl

@@ -35,6 +35,7 @@ SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Grou
       rewards_(config.rewards, policy.tokenizer != nullptr),
       closings_(config.rewards, policy.tokenizer.get(), end_tokens(config, policy)),
       prompts_(config, policy, rewards_),
+      line_format_(line_format(config, policy)),
       driver_(config, policy, group, std::move(behavior), [this](PartialGroup& g) { sampled(g); }),
       reference_worker_(std::move(reference_worker)),
       reward_worker_(rewards_, static_cast<size_t>(
@@ -120,6 +121,7 @@ void SyncSource::judge(const PartialGroup& partial) {
     s.where = prompt.row.where;
     s.prompt_tokens = group.prompt(episode);
     s.completion_tokens = group.completion(episode);
+    s.images = group.images(episode);
     if (policy_.tokenizer) s.prompt = policy_.tokenizer->decode(s.prompt_tokens, true);
     s.completion = episode.text;
     s.has_text = policy_.tokenizer != nullptr;
@@ -187,8 +189,7 @@ std::vector<EpisodeGroup> SyncSource::gather(std::vector<EpisodeGroup> mine) con
 
 std::vector<EpisodeGroup> SyncSource::from_lines(const std::vector<std::string>& texts) const {
   std::vector<EpisodeGroup> all;
-  for (const std::string& text : texts)
-    add_lines(all, text, policy_.model->vocab_size, "another rank");
+  for (const std::string& text : texts) add_lines(all, text, line_format_, "another rank");
   std::stable_sort(all.begin(), all.end(),
                    [](const EpisodeGroup& a, const EpisodeGroup& b) { return a.id < b.id; });
   return all;

@@ -93,6 +93,7 @@ class SyncSource : public RolloutSource {
   std::vector<std::string> failed_;  // what the thread of the rewards has told
   Closings closings_;
   Prompts prompts_;
+  const LineFormat line_format_;
   RolloutDriver driver_;
   std::unique_ptr<ReferenceWorker> reference_worker_;
   RewardWorker reward_worker_;
