@@ -10,6 +10,7 @@
 #include "temper/data/rows/prompt_row.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/nn/unit.h"
 
 namespace temper::distill {
@@ -25,6 +26,7 @@ std::optional<data::SftRow> prompt_only(std::optional<data::PromptRow> prompt) {
   data::TokenPath path;
   path.labels.assign(prompt->tokens.size(), -100);
   path.tokens = std::move(prompt->tokens);
+  path.images = std::move(prompt->images);
   data::SftRow row = data::row_of(std::move(path));
   row.group = std::move(prompt->group);
   return row;
@@ -101,15 +103,18 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
     teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
 }
 
-std::map<int64_t, SampledRows::Completion> SampledRows::sample(
-    Sampler& sampler, const std::map<int64_t, std::vector<int32_t>>& prompts,
-    const std::function<bool()>& stop) {
+std::map<int64_t, SampledRows::Completion> SampledRows::sample(Sampler& sampler,
+                                                               const Asked& prompts,
+                                                               const std::function<bool()>& stop) {
   const at::NoGradGuard no_grad;
   const nn::Gathered whole(sampler.model);  // ranks make different numbers of passes
   generate::Engine& engine = sampler.engine;
   std::vector<generate::RequestId> requests;
-  for (const auto& [key, tokens] : prompts)
-    requests.push_back(engine.submit({key, tokens, 1, config_.rollout.options(config_.seed)}));
+  for (const auto& [key, prompt] : prompts) {
+    generate::Request request{key, prompt->tokens, 1, config_.rollout.options(config_.seed)};
+    request.rows = models::external_rows(prompt->images);
+    requests.push_back(engine.submit(std::move(request)));
+  }
   std::map<int64_t, Completion> completions;
   Activity activity("sampling", std::ssize(prompts));
   const auto done = [&](generate::Completion c) {
@@ -144,12 +149,12 @@ void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first, int64
   const double start = steady_seconds();
   completions_ = tokens_ = truncated_ = share_ = 0;
   for (const Completer by : {Completer::kStudent, Completer::kTeacher}) {
-    std::map<int64_t, std::vector<int32_t>> mine;
+    Asked mine;
     int64_t number = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       const int64_t key = first + static_cast<int64_t>(i);
       if (mixture_.of(key, step) != by) continue;
-      if (number++ % group_.size() == group_.rank()) mine[key] = rows[i].segments.at(0).tokens;
+      if (number++ % group_.size() == group_.rank()) mine[key] = &rows[i].segments.at(0);
     }
     if (number == 0) continue;
     if (by == Completer::kStudent)
@@ -170,12 +175,12 @@ SampledRows::Evaluation SampledRows::evaluation(const train::SftEvaluation& rows
   const int64_t first = kEvaluationKeys + (static_cast<int64_t>(set) << 32);
   const data::RowSet& file = rows.set(set);
   std::map<int64_t, data::SftRow> asked;
-  std::map<int64_t, std::vector<int32_t>> prompts;
+  Asked prompts;
   for (int64_t r = group_.rank(); r < file.size(); r += group_.size()) {
     auto row = data::read_one(rows.reader(), file, r);
     if (!row) continue;
-    prompts[first + r] = row->segments.at(0).tokens;
-    asked[first + r] = std::move(*row);
+    data::SftRow& kept = asked[first + r] = std::move(*row);
+    prompts[first + r] = &kept.segments.at(0);
   }
   Evaluation out;
   std::vector<train::PackUnit> units;

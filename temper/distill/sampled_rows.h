@@ -77,8 +77,8 @@ class SampledRows {
     generate::Engine engine;
   };
   // Samples completions of prompts; both maps are by the key of the prompt's random numbers.
-  std::map<int64_t, Completion> sample(Sampler& sampler,
-                                       const std::map<int64_t, std::vector<int32_t>>& prompts,
+  using Asked = std::map<int64_t, const data::Segment*>;
+  std::map<int64_t, Completion> sample(Sampler& sampler, const Asked& prompts,
                                        const std::function<bool()>& stop = {});
   std::map<int64_t, Completion> gather(std::map<int64_t, Completion> mine);
 

@@ -43,6 +43,10 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
   else
     own.rows = nullptr;
   const std::shared_ptr<const Alignment> alignment = strategy.align(pass);
+  check<ConfigError>(
+      pass.forest->rows.empty() || (!alignment && (remote || roles.teacher->model()->vision)),
+      "distill.teacher: the rows have images, which the teacher does not see",
+      alignment ? " in tokens of its own (distill.cross_tokenizer)" : "");
   if (alignment) {
     theirs.forest = alignment->teacher.forest;
     theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;
