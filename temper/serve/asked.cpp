@@ -104,6 +104,7 @@ AskedPrompt prompt_of(const data::TextFormat& format, const CompletionRequest& r
     row["messages"] = messages_of(format, request);
   else
     row[prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  if (!request.images.empty()) row["images"] = request.images;
   if (request.chat && !request.tools.is_null()) row["tools"] = shown_tools(request);
   const data::RowImages images = data::place_images(format, row, {"messages"}, kPromptName);
   AskedPrompt out{data::prompt_tokens(format, row, kPromptName, SIZE_MAX, &images), {}};

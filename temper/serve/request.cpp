@@ -22,6 +22,19 @@ bool is_id_list(const Json& value) {
   return true;
 }
 
+// The images that the ids, or placeholders, of a prompt stand for.
+void read_images(Members& members, CompletionRequest& out) {
+  const Json* const images = members.find("images");
+  if (!images || images->is_null() || *images == Json::array()) return;
+  if (!images->is_array() || out.prompts.size() != 1)
+    wrong("images", *images, "a list of data: URIs, with one prompt");
+  for (const Json& one : *images)
+    if (!one.is_string() || !is_data_uri(one.get_ref<const std::string&>()))
+      wrong("images", one, "an image as a data: URI");
+  out.images.assign(images->begin(), images->end());
+  out.has_images = true;
+}
+
 std::vector<Json> read_prompts(Members& members) {
   constexpr const char* kExpected = "a text, a list of token ids, or a list of these";
   const Json* prompt = members.find("prompt");
@@ -203,6 +216,7 @@ CompletionRequest parse_request(std::string_view body, bool chat,
       out.max_tokens = most;
   } else {
     out.prompts = read_prompts(members);
+    read_images(members, out);
   }
   out.num_samples = members.integer("n", 1, kMostChoices).value_or(1);
   const int64_t prompts = static_cast<int64_t>(out.prompts.size());

@@ -25,8 +25,9 @@ struct CompletionRequest {
   // {"type": "image_url", "image_url": {"url": a data: URI}}, without other members.
   std::vector<Json> prompts;
   bool has_images = false;
-  Json tools;               // null: none
-  Json template_variables;  // of the chat template, beside its own; null: none
+  std::vector<Json> images;  // of the one prompt that is no chat: data: URIs
+  Json tools;                // null: none
+  Json template_variables;   // of the chat template, beside its own; null: none
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kNamed
   bool parallel_tool_calls = true;

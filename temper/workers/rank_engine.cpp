@@ -23,6 +23,7 @@ class RankProtocol : public generate::remote::Protocol {
  public:
   // A prompt goes through the model once for all of its samples.
   int64_t most_samples() const override { return int64_t{1} << 40; }
+  bool takes_images() const override { return true; }
   std::string model_name(http::Client&) const override { return "policy"; }
   // Weights are sent to the ranks in another way (weights_sender.h).
   void load(http::Client&, const RemoteWeights&, const RemoteWeights&) const override {}

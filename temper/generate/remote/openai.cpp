@@ -1,6 +1,7 @@
 #include "temper/generate/remote/openai.h"
 
 #include "temper/generate/remote/answer.h"
+#include "temper/models/vision/image_rows.h"
 
 namespace temper::generate::remote {
 
@@ -10,6 +11,8 @@ std::vector<RemoteSample> OpenAi::sample(http::Client& http, const std::string& 
   Json body = parameters(task.request->options);
   body["model"] = name_for(model, weights);
   body["prompt"] = task.request->prompt;
+  for (const ImageSpan& span : models::image_spans(task.request->rows))
+    if (span.first == 0) body["images"].push_back(data_uri(span.image->bytes()));
   body["n"] = task.count;
   body["seed"] = task.seed;
   body["logprobs"] = 0;

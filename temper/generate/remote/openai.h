@@ -1,4 +1,5 @@
-// OpenAI's /v1/completions with token ids, as temper serve and vLLM have it.
+// OpenAI's /v1/completions with token ids, as temper serve and vLLM have it. `images` beside the
+// prompt is temper serve's: the images that its ids stand for, as data: URIs.
 #pragma once
 
 #include "temper/generate/remote/protocol.h"
@@ -9,6 +10,7 @@ class OpenAi : public Protocol {
  public:
   using Protocol::Protocol;
   int64_t most_samples() const override { return 1024; }
+  bool takes_images() const override { return true; }
   std::vector<RemoteSample> sample(http::Client& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override;

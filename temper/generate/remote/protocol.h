@@ -71,6 +71,8 @@ class Protocol {
 
   // Most samples of one HTTP request.
   virtual int64_t most_samples() const = 0;
+  // Whether a prompt of ids may have images (Request::rows).
+  virtual bool takes_images() const { return false; }
   // Whose names and ranges the server has.
   virtual Api api() const { return Api::kOpenAi; }
   // How a request is sampled, in the server's own names: members of the request's body (openai,

@@ -36,7 +36,9 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
   check<ConfigError>(request.options.stop.empty() || tokenizer_,
                      "stop texts need a tokenizer, and the model has none");
   check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
-  check(request.rows.empty(), "rows in place of tokens' embeddings do not go to rollout servers");
+  check<ConfigError>(request.rows.empty() || pool_->protocol().takes_images(),
+                     "rollout.server.kind: servers of this kind take no images beside token ids; "
+                     "expected openai (temper serve)");
   std::erase(request.options.stop, "");
   auto asked = std::make_shared<Asked>(Asked{next_id_++, std::move(request), std::move(callbacks)});
   const int64_t most = pool_->protocol().most_samples();

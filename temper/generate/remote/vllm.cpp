@@ -11,6 +11,7 @@ class Vllm final : public OpenAi {
   using OpenAi::OpenAi;
 
   Api api() const override { return Api::kVllm; }
+  bool takes_images() const override { return false; }
 
   void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/generate/cache.h"
+#include "temper/generate/remote/protocol.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
 #include "temper/train/run/row_messages.h"
@@ -100,8 +101,14 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
               rows.train),
       difficulty_(config.rl.difficulty, static_cast<uint64_t>(config.seed)) {
   const CacheCheck check_cache(config, policy);
+  const generate::ServerSection& server = config.rollout.server;
+  const bool takes_images =
+      !server.used() || generate::remote::make_protocol(server.kind, 0)->takes_images();
   const auto look = [&](const data::PromptRow& row) {
     rewards.check_row(*row.fields, row.where);
+    check<ConfigError>(takes_images || row.images.empty(), row.where, ": the prompt has images, ",
+                       "which servers of rollout.server.kind: ", server.kind,
+                       " do not take beside token ids; expected openai (temper serve)");
     check_cache(row);
   };
   survey_ = train::survey_rows<data::PromptRow>(loader_.order(), looking(rows.train, look));
