@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/text/chat/image_parts.h"
 #include "temper/text/chat/message_parts.h"
 #include "temper/text/tokenizer/common_prefix.h"
 
@@ -27,6 +28,20 @@ bool has_tool_message(const Json& messages) {
                      [](const Json& m) { return m.value("role", Json()) == "tool"; });
 }
 
+Json as_parts(Json content) {
+  if (content.is_array()) return content;
+  return Json::array({{{"type", "text"}, {"text", std::move(content)}}});
+}
+
+// Contents one after the other: texts, or parts where one of them has an image.
+Json join(Json a, const Json& b) {
+  if (a.is_string() && b.is_string())
+    return a.get_ref<const std::string&>() + b.get_ref<const std::string&>();
+  a = as_parts(std::move(a));
+  for (const Json& part : as_parts(b)) a.push_back(part);
+  return a;
+}
+
 // Tools' answers as the user's words, those that stand together in one message.
 Json as_user_messages(const Json& answers) {
   Json out = Json::array();
@@ -36,10 +51,12 @@ Json as_user_messages(const Json& answers) {
     if (!tool) {
       out.push_back(message);
     } else {
-      const std::string text =
-          "```tool_output\n" + joined_contents(Json::array({message})) + "\n```";
+      const bool has_images = !placed_images(Json::array({message})).empty();
+      const Json said =
+          has_images ? message["content"] : Json(joined_contents(Json::array({message})));
+      const Json text = join(join("```tool_output\n", said), "\n```");
       if (joins)
-        out.back()["content"] = out.back()["content"].get<std::string>() + "\n" + text;
+        out.back()["content"] = join(join(out.back()["content"], "\n"), text);
       else
         out.push_back({{"role", "user"}, {"content", text}});
     }
