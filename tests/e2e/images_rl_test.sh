@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Images in reinforcement learning and distillation: the sampler is the trainer to the bit, a run that is killed within a
+# rollout batch ends with the uninterrupted run's bits, ranks and servers sample what one process does, replay trains as
+# the run did; what is wrong is one line. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1 TEMPER_TIMEOUT_SECONDS=120
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
+python3 "$(dirname "$0")/images_make.py" "$TEMPER_SOURCE_DIR" || exit 1
+even_reward
+python3 - <<'P'
+import json
+uri = open("uri").read()
+ask = lambda *parts: [{"role": "user", "content": [*parts, {"type": "text", "text": "how many?"}]}]
+with open("prompts.jsonl", "w") as out:
+    for i in range(12):
+        row = [{"prompt": ask({"type": "image"}), "images": ["a.png"]}, {"prompt": ask({"type": "image", "image": uri})},
+               {"prompt": ask({"type": "image"}, {"type": "image"}), "images": ["sub/b.png", "a2.png"]},
+               {"prompt": [{"role": "user", "content": "none?"}]}][i % 4]
+        out.write(json.dumps(row | {"answer": [{"role": "assistant", "content": "one"}]}) + "\n")
+P
+cat > run.yaml <<'Y'
+model: {path: text}
+data: {train: prompts.jsonl}
+train: {max_steps: 6, save_every: 1, micro_batch_tokens: 128}
+optimizer: {learning_rate: 3.0e-3, schedule: constant}
+rl: {group_size: 3, prompts_per_rollout: 4, minibatches: 2, beta: 0.02}
+rollout: {max_new_tokens: 7, temperature: 0.9, ignore_eos: true}
+rewards: [{name: even, command: [sh, even.sh]}]
+metrics: {sinks: [jsonl]}
+Y
+grpo() { "$temper" grpo run.yaml output_dir="$1" "${@:2}" > "$1.log" 2>&1 || fail "$1: $(tail -3 "$1.log")"; }
+rollouts() { cat "$1"/rollouts/step-*.jsonl; }
+# as ONE OTHER: the same completions. weights ONE OTHER: bit for bit.
+as() { diff <(rollouts "$1") <(rollouts "$2") > /dev/null || fail "$2 samples otherwise than $1"; }
+weights() { cmp "$1"/final/*model.safetensors "$2"/final/*model.safetensors || fail "$2 leaves other weights than $1"; }
+
+grpo whole
+zero_diffs whole/metrics.jsonl
+[ "$(value whole/metrics.jsonl sampler_trainer_max_abs_diff | wc -l)" = 3 ] || fail "a rollout without its comparison"
+[ -s whole/final/preprocessor_config.json ] || fail "final/ does not see"
+python3 - <<'P' || fail "rollout files do not name their images"
+import json, pathlib
+directory, found = pathlib.Path("whole/rollouts"), set()
+for line in open(directory / "step-1.jsonl"):
+    row = json.loads(line)
+    images = row.get("images", [])
+    found |= {len(images)} | {image.startswith("images/") for image in images}
+    assert (7 in row["prompt_tokens"]) == bool(images) and 7 not in row["completion_tokens"], row
+    for image in images:
+        assert not image.startswith("/") and (directory / image).read_bytes()[:4] == b"\x89PNG", image
+assert found == {0, 1, 2, True, False}, found
+P
+# Other pictures of the same sizes give other samples.
+sed 's/"a.png"/"a2.png"/' prompts.jsonl > other.jsonl
+grpo other data.train=other.jsonl train.max_steps=1
+diff <(head -3 whole/rollouts/step-1.jsonl) <(head -3 other/rollouts/step-1.jsonl) > /dev/null && fail "the picture changes nothing"
+
+# Between the two updates of a batch, and while batches are sampled ahead.
+for options in '' 'rl.max_staleness=3 rollout.update=continue'; do
+  rm -rf full part
+  grpo full $options
+  grpo part $options train.max_steps=3
+  grpo part $options
+  weights full part
+  cmp <(numbers full/metrics.jsonl | sed 's/"rollout_wait_seconds": [^,}]*,*//') <(numbers part/metrics.jsonl | sed 's/"rollout_wait_seconds": [^,}]*,*//') || fail "metrics of a resumed run ($options)"
+  as full part
+  zero_diffs full/metrics.jsonl
+done
+for delay in 0.4 0.9; do
+  rm -rf killed
+  killed_after $delay "$temper" grpo run.yaml output_dir=killed > /dev/null 2>&1
+  grpo killed
+  weights whole killed
+done
+
+# Ranks that train, and ranks that sample and compute the reference.
+grpo two --nproc 2 train.max_steps=1
+cmp whole/rollouts/step-1.jsonl two/rollouts/step-1.jsonl || fail "two ranks sample other completions"
+zero_diffs two/metrics.jsonl
+grpo roles --nproc 3 'roles={rollout: [1], reference: [2]}'
+as whole roles
+weights whole roles
+
+# A file of the run is its batch: with the images of its rows.
+grpo first train.max_steps=2
+grpo replayed train.max_steps=2 rl.replay=first/rollouts/step-1.jsonl rl.on_mismatch=stop
+weights first replayed
+
+# A server, which gets the images with the ids.
+"$temper" serve --model text --port 0 > serve.log 2>&1 &
+if address_of serve.log $!; then
+  grpo served rollout.server.urls=["$address"]
+  zero_diffs served/metrics.jsonl
+  weights whole served
+else
+  fail "serve: $(cat serve.log)"
+fi
+
+# A critic sees, and so does a reward model that is one; a text model gets the text.
+"$temper" ppo run.yaml output_dir=ppo > ppo.log 2>&1 || fail "ppo: $(tail -3 ppo.log)"
+zero_diffs ppo/metrics.jsonl
+[ -s ppo/critic/preprocessor_config.json ] || fail "the critic does not see"
+"$temper" ppo run.yaml output_dir=ppo2 ppo.critic=ppo/critic train.max_steps=1 > ppo.log 2>&1 || fail "ppo.critic: $(tail -3 ppo.log)"
+grpo judged 'rewards=[{model: ppo/critic}]' train.max_steps=1
+sed -n 4p prompts.jsonl > texts.jsonl
+"$temper" ppo run.yaml output_dir=blind model.vision=none data.train=texts.jsonl train.max_steps=1 > ppo.log 2>&1 || fail "blind: $(tail -3 ppo.log)"
+grpo told 'rewards=[{model: blind/critic}]' train.max_steps=1
+
+# An environment shows pictures.
+cat > gallery.py <<'G'
+import json, sys
+turn = {}
+for line in sys.stdin:
+    request = json.loads(line)
+    episode = request["episode"]
+    if request["type"] == "close":
+        continue
+    n = turn[episode] = turn.get(episode, -1) + 1 if request["type"] == "step" else 0
+    picture = {"type": "image", "image": ["sub/b.png", "a2.png"][n % 2]}
+    print(json.dumps({"messages": [{"role": "user", "content": [picture, {"type": "text", "text": "and?"}]}], "reward": 0,
+                      "done": n == 2}), flush=True)
+G
+show='environment={command: [python3, gallery.py], max_turns: 3, workers: 2}'
+grpo shown "$show" rollout.max_new_tokens=90 rollout.ignore_eos=false train.max_steps=4
+zero_diffs shown/metrics.jsonl
+python3 - <<'P' || fail "rollout files do not name an environment's images"
+import json
+rows = [json.loads(line) for line in open("shown/rollouts/step-1.jsonl")]
+assert any(len(row["images"]) >= 3 and 7 in row["completion_tokens"] for row in rows), [row.get("images") for row in rows]
+assert all(7 not in [t for t, m in zip(row["completion_tokens"], row["completion_mask"]) if m] for row in rows)
+P
+grpo shown2 "$show" rollout.max_new_tokens=90 rollout.ignore_eos=false train.max_steps=2
+grpo shown-again train.max_steps=2 rl.replay=shown2/rollouts/step-1.jsonl rl.on_mismatch=stop
+weights shown2 shown-again
+
+# A teacher that sees.
+cat > distill.yaml <<'Y'
+model: {path: text}
+data: {train: prompts.jsonl, eval: prompts.jsonl, columns: {completion: answer}}
+train: {max_steps: 3, batch_size: 4, eval_every: 3}
+optimizer: {learning_rate: 3.0e-3, schedule: constant}
+distill: {teacher: whole/final}
+metrics: {sinks: [jsonl]}
+Y
+for strategy in logit on_policy; do
+  options=distill.strategy=$strategy
+  [ $strategy = on_policy ] && options="$options rollout.max_new_tokens=5"
+  "$temper" distill distill.yaml output_dir=$strategy $options > distill.log 2>&1 || fail "distill $strategy: $(tail -3 distill.log)"
+  [ "$(value $strategy/metrics.jsonl distill_loss | wc -l)" = 3 ] || fail "distill $strategy: no losses"
+  "$temper" distill distill.yaml output_dir=blind-$strategy $options data.train=other.jsonl > distill.log 2>&1 || fail "distill $strategy: $(tail -3 distill.log)"
+  cmp -s $strategy/final/model.safetensors blind-$strategy/final/model.safetensors && fail "distill $strategy: the picture changes nothing"
+done
+
+# refused TEXT OPTIONS...: exit 2, and one line that has the text.
+refused() {
+  local status=0
+  "$temper" grpo run.yaml output_dir=refused "${@:2}" > refused.out 2> refused.log || status=$?
+  [ $status = 2 ] && [ "$(grep -c . refused.log)" = 1 ] && grep -qF "$1" refused.log || fail "expected one line with '$1': $status $(cat refused.log)"
+}
+row() { echo "$1" > wrong.jsonl; }
+row '{"prompt":[{"role":"user","content":[{"type":"image"}]}],"images":["none.png"]}'
+refused 'wrong.jsonl:1: image 1: none.png: no such file' data.train=wrong.jsonl
+row '{"prompt":[{"role":"user","content":[{"type":"image"}]}]}'
+refused 'wrong.jsonl:1: the row has 0 images' data.train=wrong.jsonl
+row '{"prompt":[{"role":"user","content":"<|image_pad|>"}]}'
+refused 'wrong.jsonl:1' data.train=wrong.jsonl
+refused 'which this model does not see' model.vision=none
+refused 'do not take beside token ids' rollout.server.urls=[http://127.0.0.1:9] rollout.server.kind=sglang
+sed 's/"images": *\[[^]]*\],*//' first/rollouts/step-1.jsonl > bare.jsonl
+refused 'bare.jsonl:1: found' rl.replay=bare.jsonl train.max_steps=1
+sed 's/"images": *\[[^]]*\]/"images":["gone.png"]/' first/rollouts/step-1.jsonl > gone.jsonl
+refused 'gone.jsonl:1: image 1: gone.png: no such file' rl.replay=gone.jsonl train.max_steps=1
+exit $bad
