@@ -15,6 +15,7 @@
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/run.h"
+#include "temper/train/run/reward_evaluation.h"
 
 namespace temper::checks {
 namespace {
@@ -37,33 +38,36 @@ rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer
   return sample;
 }
 
-// Completions to ask the rewards about, made of the first prompts that can be read: a single token
+// Completions to ask the rewards about, made of the first prompts: a single token
 // (a completion has at least one, and a reward need not accept fewer), the prompt itself and, as
 // one of them may be the right answer, the row's own fields. None: no prompt can be read.
-std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
-                                           const data::RowOrder& order) {
-  const auto read = rl::prompt_rows(config, checks.policy).train;
-  const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
+std::vector<rewards::Sample> samples_of(std::span<const data::PromptRow> rows,
+                                        const Tokenizer* tokenizer, int64_t max_new_tokens) {
   std::vector<rewards::Sample> samples;
-  int64_t rows = 0;
-  for (int64_t r = 0; r < order.rows_of(0).size() && rows < kMostRows; ++r) {
-    const auto row = data::read_one(read, order.rows_of(0), r);
-    if (!row) continue;
-    ++rows;
+  for (const data::PromptRow& row : rows.first(std::min<size_t>(rows.size(), kMostRows))) {
     const auto add = [&](std::vector<int32_t> completion) {
       if (!completion.empty() && samples.size() < kMostSamples)
-        samples.push_back(
-            sample_of(*row, tokenizer, std::move(completion), config.rollout.max_new_tokens));
+        samples.push_back(sample_of(row, tokenizer, std::move(completion), max_new_tokens));
     };
-    add({row->tokens.back()});
-    add(row->tokens);
-    for (const auto& [name, value] : row->fields->items())
+    add({row.tokens.back()});
+    add(row.tokens);
+    for (const auto& [name, value] : row.fields->items())
       if (tokenizer && (value.is_string() || value.is_number()) && name != "prompt")
         add(tokenizer->encode_first(
             value.is_string() ? value.get_ref<const std::string&>() : dump_json(value),
-            static_cast<size_t>(config.rollout.max_new_tokens)));
+            static_cast<size_t>(max_new_tokens)));
   }
   return samples;
+}
+
+// Those of the first prompts that can be read.
+std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
+                                           const data::RowOrder& order) {
+  const auto read = rl::prompt_rows(config, checks.policy).train;
+  std::vector<data::PromptRow> rows;
+  for (int64_t r = 0; r < order.rows_of(0).size() && std::ssize(rows) < kMostRows; ++r)
+    if (auto row = data::read_one(read, order.rows_of(0), r)) rows.push_back(std::move(*row));
+  return samples_of(rows, checks.policy.tokenizer.get(), config.rollout.max_new_tokens);
 }
 
 Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
@@ -242,6 +246,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
   if (!config.rl.replay) checks.rollout(config.rollout);
+  check_eval_rewards(checks);
   if (config.rl.algorithm->needs().reference)
     checks.reference([&] { return rl::reference_source(config, checks.policy); });
   if (ppo) check_critic(checks, *ppo);
@@ -261,6 +266,41 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
 }
 
 }  // namespace
+
+void check_eval_rewards(RunChecks& checks) {
+  const train::RunConfig& config = checks.config;
+  if (config.train.eval_rewards.empty()) return;
+  const int64_t new_tokens = config.sampling()->max_new_tokens;
+  std::vector<std::vector<data::PromptRow>> prompts;
+  int64_t count = 0, longest = 0;
+  checks.with_model("train.eval_rewards", [&] {
+    std::vector<rewards::RewardSection> programs;
+    for (const rewards::RewardSection& reward : config.train.eval_rewards)
+      if (!reward.model) programs.push_back(reward);
+    const rewards::RewardSet set(programs, checks.policy.tokenizer != nullptr);
+    prompts = train::evaluation_prompts(config, checks.policy, set);
+    for (const std::vector<data::PromptRow>& rows : prompts)
+      for (const data::PromptRow& row : rows) longest = std::max(longest, std::ssize(row.tokens));
+    for (const std::vector<data::PromptRow>& rows : prompts) count += std::ssize(rows);
+    count *= config.train.eval_completions;
+    return Finding::pass(str(counted(count), " completions in each evaluation"));
+  });
+  const std::vector<rewards::Sample> samples =
+      samples_of(prompts.empty() ? std::span<const data::PromptRow>() : prompts[0],
+                 checks.policy.tokenizer.get(), new_tokens);
+  for (const rewards::RewardSection& reward : config.train.eval_rewards)
+    checks.with_model("train.eval_rewards/" + reward.label(),
+                      [&] { return check_reward(checks, reward, samples); });
+  SamplingShape& s = checks.shape.sampling;
+  if (s.samples || prompts.empty()) return;
+  const int64_t ranks = checks.ranks.product(&dist::Axis::own_rows);
+  s.samples = true;
+  s.sequences = quotient_up(count, ranks);
+  s.prompts = quotient_up(s.sequences, config.train.eval_completions);
+  s.prompt_tokens = longest;
+  s.new_tokens = new_tokens;
+  checks.rollout(*config.sampling());
+}
 
 void check_run(RunChecks& checks, rl::RlConfig& config) { check_rl(checks, config, nullptr); }
 void check_run(RunChecks& checks, rl::PpoConfig& config) { check_rl(checks, config, &config); }

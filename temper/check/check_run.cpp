@@ -73,6 +73,7 @@ void check_run(RunChecks& checks, train::SftConfig& config) {
   const auto rows = train_rows<data::SftRow>(
       checks, [&] { return train::sft_rows(config, train::sft_format(config, checks.policy)); },
       size_of_sft_row);
+  check_eval_rewards(checks);
   checks.finish(steps_of(checks, rows));
 }
 
@@ -98,6 +99,7 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
     });
   if (config.has_reference())
     checks.reference([&] { return preference::reference_source(config, checks.policy); });
+  check_eval_rewards(checks);
   checks.finish(steps_of(checks, rows));
 }
 
@@ -134,6 +136,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     s.prompt_tokens = rows ? rows->longest_prompt : 0;
     checks.rollout(config.rollout);
   }
+  check_eval_rewards(checks);
   checks.finish(steps_of(checks, rows));
 }
 

@@ -215,7 +215,7 @@ const std::vector<TrainingVerb>& training_verbs() {
       {"sft",
        "supervised fine-tuning, of all weights or a LoRA adapter",
        RunOf<train::SftConfig>{&train::run_sft},
-       {"sft"},
+       {"sft", "rollout"},
        "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
@@ -244,7 +244,7 @@ const std::vector<TrainingVerb>& training_verbs() {
       {"dpo",
        "direct preference optimization: " + joined_names(preference::losses()),
        RunOf<preference::PreferenceConfig>{&preference::run_dpo},
-       {"preference"},
+       {"preference", "rollout"},
        "Direct preference optimization on pairs of completions; by preference.loss: " +
            joined_names(preference::losses()) +
            ".\n"
@@ -261,7 +261,7 @@ const std::vector<TrainingVerb>& training_verbs() {
       {"orpo",
        "odds ratio preference optimization, without a reference",
        RunOf<preference::PreferenceConfig>{&preference::run_orpo},
-       {"preference"},
+       {"preference", "rollout"},
        "Odds ratio preference optimization: supervised tuning on the chosen completion plus, "
        "weighted "
        "by preference.lambda, the odds-ratio loss of chosen and rejected. No reference model.\n"
@@ -273,7 +273,7 @@ const std::vector<TrainingVerb>& training_verbs() {
       {"reward",
        "a reward model trained on preference pairs",
        RunOf<preference::PreferenceConfig>{&preference::run_reward},
-       {"preference"},
+       {"preference", "rollout"},
        "A reward model from preference pairs: a scalar head on the last token, trained to score "
        "chosen above rejected. final/ loads as AutoModelForSequenceClassification.\n"
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "

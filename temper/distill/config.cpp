@@ -115,7 +115,7 @@ std::vector<std::string> DistillConfig::evaluated_metrics() const {
 void DistillConfig::fields(Fields& f) {
   RunConfig::fields(f);  // without SFT's own section
   f.add("distill", distill, "the teacher and the distillation loss");
-  f.add("rollout", rollout, "on_policy: how the student samples");
+  f.add("rollout", rollout, "how the student samples, for on_policy and train.eval_rewards");
 }
 
 bool DistillConfig::crosses() const {
@@ -127,7 +127,7 @@ bool DistillConfig::crosses() const {
 bool DistillConfig::samples() const { return strategies().find(distill.strategy).samples; }
 
 void DistillConfig::complete() {
-  SftConfig::complete();
+  RunConfig::complete();
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") && samples()) {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "temper/generate/config.h"
 #include "temper/ops/logits/divergence.h"
 #include "temper/train/sft/sft.h"
 
@@ -56,7 +55,6 @@ struct DistillSection {
 
 struct DistillConfig : train::SftConfig {
   DistillSection distill;
-  generate::RolloutSection rollout;  // sampling options of on_policy
   void fields(Fields& f) override;
   std::vector<std::string> evaluated_metrics() const override;
   // Whether the student samples the rows that it trains on.

@@ -91,6 +91,7 @@ void PreferenceSection::fields(Fields& f) {
 void PreferenceConfig::fields(Fields& f) {
   RunConfig::fields(f);
   f.add("preference", preference, "preference losses");
+  f.add("rollout", rollout, "how completions for train.eval_rewards are sampled");
 }
 
 std::vector<std::string> PreferenceConfig::evaluated_metrics() const {
@@ -115,6 +116,7 @@ bool PreferenceConfig::has_reference() const {
 
 void PreferenceConfig::complete() {
   RunConfig::complete();
+  if (!is_scalar()) warn_of_idle_rollout();
   PreferenceSection& p = preference;
   if (p.reference_model && p.reference == ReferenceKind::kAuto) p.reference = ReferenceKind::kModel;
   if (train.eval_samples > 0)

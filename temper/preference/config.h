@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/generate/config.h"
 #include "temper/train/config.h"
 
 namespace temper::preference {
@@ -45,8 +46,13 @@ struct PreferenceSection {
 
 struct PreferenceConfig : train::RunConfig {
   PreferenceSection preference;
+  generate::RolloutSection rollout;
   void fields(Fields& f) override;
   std::vector<std::string> evaluated_metrics() const override;
+
+  const generate::RolloutSection* sampling() const override {
+    return is_scalar() ? nullptr : &rollout;
+  }
 
   // What the verb makes of the section: a reward model, with a head on the last token;
   bool is_scalar() const { return verb == "reward"; }

@@ -141,4 +141,13 @@ std::string find_problem(std::span<const RewardSection> rewards) {
   return {};
 }
 
+void note_written(const YamlNode* written, std::span<RewardSection> rewards) {
+  for (size_t i = 0; written && i < rewards.size(); ++i) {
+    const bool alone = written->kind == YamlNode::Kind::kMap;  // one, without a list
+    if (!alone && i >= written->items.size()) break;
+    const YamlNode& reward = alone ? *written : written->items[i];
+    rewards[i].ends_where_dead = !reward.find("on_failure");
+  }
+}
+
 }  // namespace temper::rewards

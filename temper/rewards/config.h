@@ -51,4 +51,7 @@ struct RewardSection {
 // names a built-in reward too. Empty: none.
 std::string find_problem(std::span<const RewardSection> rewards);
 
+// Sets ends_where_dead by what the user wrote of the list: a YAML list, a lone entry, or null.
+void note_written(const YamlNode* written, std::span<RewardSection> rewards);
+
 }  // namespace temper::rewards

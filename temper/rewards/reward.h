@@ -16,6 +16,7 @@
 #include "temper/base/registry.h"
 #include "temper/image/image_span.h"
 #include "temper/rewards/config.h"
+#include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::rewards {
 
@@ -66,6 +67,9 @@ class Reward {
   virtual std::vector<std::string> required_fields() const { return {}; }
   // False: token ids are enough, and the reward works for models without a tokenizer.
   virtual bool needs_text() const { return true; }
+  // Throws ConfigError for a reward that reads token ids as another tokenizer's than the policy's
+  // (null: it has none), or one of more than `vocabulary` ids.
+  virtual void check_tokens(const Tokenizer* /*tokenizer*/, int64_t /*vocabulary*/) const {}
 };
 
 // A reward that looks at one completion at a time and cannot fail.
@@ -105,6 +109,10 @@ class RewardSet {
 
   // Throws DataError, beginning with `where`, for a row without a field that a reward requires.
   void check_row(const Json& row, const std::string& where) const;
+  // Reward::check_tokens of each.
+  void check_tokens(const Tokenizer* tokenizer, int64_t vocabulary) const {
+    for (const auto& reward : rewards_) reward->check_tokens(tokenizer, vocabulary);
+  }
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }

@@ -140,6 +140,7 @@ generate::GenerationOptions RlRolloutSection::options(int64_t seed) const {
 }
 
 std::vector<std::string> RlConfig::evaluated_metrics() const {
+  if (!train.eval_rewards.empty()) return {};
   std::vector<std::string> metrics{"reward_mean", "completion_length_mean", "truncated_fraction",
                                    "rows"};
   for (const rewards::RewardSection& reward : rewards)
@@ -206,13 +207,7 @@ void RlConfig::refuse_keys_of_others() {
 
 void RlConfig::complete() {
   RunConfig::complete();
-  const YamlNode* written_rewards = find_key(written, "rewards");
-  for (size_t i = 0; written_rewards && i < rewards.size(); ++i) {
-    const bool alone = written_rewards->kind == YamlNode::Kind::kMap;  // one, without a list
-    if (!alone && i >= written_rewards->items.size()) break;
-    const YamlNode& reward = alone ? *written_rewards : written_rewards->items[i];
-    rewards[i].ends_where_dead = !reward.find("on_failure");
-  }
+  rewards::note_written(find_key(written, "rewards"), rewards);
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") &&
@@ -287,6 +282,9 @@ void RlConfig::validate() const {
           "its critic is trained by another verb: temper ppo");
   const std::string problem = env::find_problem(environment);
   check<ConfigError>(problem.empty(), problem);
+  require(train.eval_rewards.empty() || !environment.any(), "train.eval_rewards",
+          "found rewards with an environment, expected none: its episodes are evaluated by its own "
+          "rewards and `rewards`");
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
           verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
   require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,

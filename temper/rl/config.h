@@ -90,6 +90,7 @@ struct RlConfig : train::RunConfig {
   bool has_dropout() const override { return false; }
   std::vector<std::string> evaluated_metrics() const override;
   RolloutLimits rollout_limits() const;
+  const generate::RolloutSection* sampling() const override { return &rollout; }
   ops::CacheDtype cache_dtype() const override { return rollout.cache_dtype; }
 
  protected:

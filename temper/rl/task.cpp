@@ -344,6 +344,7 @@ std::vector<MetricInfo> RlTask::metrics() const {
 }
 
 bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  if (!config_.train.eval_rewards.empty()) return false;  // train/run/reward_evaluation.h
   train::EvaluationSums sums(train::set_names(
       data::evaluation_sources(config_.data, static_cast<uint64_t>(config_.seed))));
   const bool any = source_.evaluate(sums, stop);

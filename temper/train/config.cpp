@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/generate/config.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/device.h"
 #include "temper/text/chat/template_date.h"
@@ -11,6 +12,7 @@
 #include "temper/train/group_means.h"
 #include "temper/train/optimizers/update_rule.h"
 #include "temper/train/run/memory_limit.h"
+#include "temper/train/run/reward_evaluation.h"
 
 namespace temper {
 
@@ -93,6 +95,12 @@ void TrainSection::fields(Fields& f) {
         at_least(0));
   f.add("eval_sample_tokens", eval_sample_tokens, "maximum number of tokens of such a completion",
         at_least(1));
+  f.add("eval_rewards", eval_rewards,
+        "rewards, as the entries of `rewards`, of completions of data.eval's prompts in each "
+        "evaluation, sampled as `rollout` says; under grpo and ppo in place of `rewards`",
+        one_or_list());
+  f.add("eval_completions", eval_completions, "completions of each prompt for train.eval_rewards",
+        between(1, 1024));
   f.add("save_every", save_every,
         "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
   f.add("save_minutes", save_minutes,
@@ -250,6 +258,25 @@ void RunConfig::complete() {
     adapter.method = models::AdapterSection::Method::kLora;
   complete_numbers();
   complete_optimizer();
+  complete_eval_rewards();
+}
+
+void RunConfig::complete_eval_rewards() {
+  rewards::note_written(find_key(written, "train.eval_rewards"), train.eval_rewards);
+  if (train.eval_rewards.empty() && train.eval_completions != TrainSection().eval_completions)
+    warnings.push_back(
+        str(where("train.eval_completions"), " has no effect without train.eval_rewards"));
+}
+
+void RunConfig::warn_of_idle_rollout() {
+  if (!train.eval_rewards.empty() || !was_set("rollout")) return;
+  // A resolved config has every key: one with its default says nothing.
+  const auto text = [](generate::RolloutSection section) {
+    return dump_yaml(write_fields(Fields::of(section)));
+  };
+  if (text(*sampling()) != text({}))
+    warnings.push_back(str(where("rollout"), " has no effect with ", *verb,
+                           ", which samples for train.eval_rewards alone"));
 }
 
 void RunConfig::warn_of_adapter() {
@@ -305,7 +332,9 @@ constexpr std::string_view kEval = "eval/";
 std::vector<std::string> evaluated_names(const RunConfig& c) {
   std::vector<std::string> names, sets = set_names(data::evaluation_sources(c.data, 0));
   if (sets.size() < 2) sets.clear();
-  for (const std::string& metric : c.evaluated_metrics()) {
+  std::vector<std::string> metrics = c.evaluated_metrics();
+  for (std::string& metric : rewarded_metrics(c.train)) metrics.push_back(std::move(metric));
+  for (const std::string& metric : metrics) {
     names.push_back(str(kEval, metric));
     for (const std::string& set : sets) names.push_back(str(kEval, set, "/", metric));
   }
@@ -338,6 +367,18 @@ void check_evaluated(const RunConfig& c, const char* key,
             near.empty() ? "; expected one of " + known : str("; did you mean ", kEval, near, "?"));
 }
 
+void validate_eval_rewards(const RunConfig& c) {
+  if (c.train.eval_rewards.empty()) return;
+  const char* key = "train.eval_rewards";
+  c.require(has_evaluation(c), key, kNothingToEvaluate);
+  c.require(c.sampling(), key, "found rewards, expected none: a reward model completes no prompts");
+  const std::string problem = rewards::find_problem(c.train.eval_rewards);
+  c.require(problem.empty(), key, problem);
+  c.sampling()->validate();
+  c.require(c.sampling()->cache_dtype == c.cache_dtype(), "rollout.cache_dtype",
+            "found another dtype than float32, in which this verb's policy trains");
+}
+
 void validate_train(const RunConfig& c) {
   const TrainSection& t = c.train;
   c.require(!t.max_steps || !t.epochs, "train.epochs",
@@ -357,6 +398,7 @@ void validate_train(const RunConfig& c) {
   c.require(t.batch_size <= kMostRows, "train.batch_size", "found ", t.batch_size,
             ", expected at most ", kMostRows, " rows a step");
   c.require(t.eval_every == 0 || has_evaluation(c), "train.eval_every", kNothingToEvaluate);
+  validate_eval_rewards(c);
   check_evaluated(c, "train.early_stopping.metric", t.early_stopping.metric);
   check_evaluated(c, "train.keep_best.metric", t.keep_best.metric);
   std::string with_momentum;

@@ -26,6 +26,11 @@
 #include "temper/models/config.h"
 #include "temper/models/device.h"
 #include "temper/ops/layers/attention.h"
+#include "temper/rewards/config.h"
+
+namespace temper::generate {
+struct RolloutSection;
+}
 
 namespace temper::train {
 
@@ -98,6 +103,8 @@ struct TrainSection {
   bool eval_at_start = false;
   int64_t eval_samples = 0;
   int64_t eval_sample_tokens = 128;
+  std::vector<rewards::RewardSection> eval_rewards;
+  int64_t eval_completions = 1;
   int64_t save_every = 0;
   double save_minutes = 15;
   std::optional<bool> save_in_background;
@@ -200,6 +207,8 @@ struct RunConfig {
   // The metrics of the verb's evaluations, without eval/ and the set's name; one that ends in *
   // stands for all that begin so.
   virtual std::vector<std::string> evaluated_metrics() const;
+  // How completions are sampled, in training or to evaluate; null: the verb samples nothing.
+  virtual const generate::RolloutSection* sampling() const { return nullptr; }
   // What the policy and its reference round keys and values to, as its sampler does.
   virtual ops::CacheDtype cache_dtype() const { return ops::CacheDtype::kFloat32; }
   // The ranks that train, of `ranks` ranks. Throws ConfigError where `roles` and `mesh` do not fit
@@ -218,6 +227,8 @@ struct RunConfig {
   virtual void complete();
   // Keys without a default that this verb needs and nobody wrote.
   virtual std::vector<MissingKey> missing() const;
+  // For a verb that samples for train.eval_rewards alone: warns of a section `rollout` in vain.
+  void warn_of_idle_rollout();
   // Everything that can be checked without a file. Throws ConfigError.
   virtual void validate() const;
   // Why ranks of their own for a role would be in vain; empty: the verb has such ranks.
@@ -228,6 +239,7 @@ struct RunConfig {
   void warn_of_adapter();
   void complete_numbers();
   void complete_optimizer();
+  void complete_eval_rewards();
   void validate_roles() const;
   bool resolved_ = false;
 };

@@ -1,6 +1,7 @@
 // Hooks: observers of a run, called by the trainer at fixed places, on every rank.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,6 +23,12 @@ class Hook {
   virtual void on_begin(RunDirectory& /*directory*/) {}
   virtual void before_step(int64_t /*step*/) {}
   virtual void after_step(const MetricsRow& /*row*/) {}
+  // Adds metrics of its own that begin with "eval/" to an evaluation; `stop` as Task::evaluate()
+  // has it. All ranks call it, and all give the same.
+  enum class Evaluated { kNothing, kYes, kCutShort };
+  virtual Evaluated evaluate(MetricsRow& /*row*/, const std::function<bool()>& /*stop*/) {
+    return Evaluated::kNothing;
+  }
   virtual void on_evaluation(const MetricsRow& /*row*/, RunDirectory& /*directory*/,
                              Roles& /*roles*/) {}
   // Before a checkpoint or the final weights are written: an error keeps them from being written.

@@ -22,6 +22,7 @@
 #include "temper/train/run/agreed_error.h"
 #include "temper/train/run/eval_samples.h"
 #include "temper/train/run/opening.h"
+#include "temper/train/run/reward_evaluation.h"
 #include "temper/train/run/weights_check.h"
 
 namespace temper::train {
@@ -316,7 +317,14 @@ bool Trainer::evaluate(RunDirectory& directory) {
     // Ranks that compute the same rows stop at the same one.
     return asked_to_stop = mesh_.same_rows->all_reduce_max(asked_to_stop) > 0;
   };
-  if (!task_.evaluate(row, stop)) return mesh_.world->all_reduce_max(asked_to_stop) > 0;
+  bool any = task_.evaluate(row, stop);
+  if (!any && mesh_.world->all_reduce_max(asked_to_stop) > 0) return true;
+  for (const auto& hook : hooks_) {
+    const Hook::Evaluated evaluated = hook->evaluate(row, stop);
+    if (evaluated == Hook::Evaluated::kCutShort) return true;
+    any = any || evaluated == Hook::Evaluated::kYes;
+  }
+  if (!any) return false;
   evaluated_ = step_;
   directory.log(row);
   for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
@@ -523,6 +531,8 @@ std::vector<Report::Table> Trainer::tables_of(const RunDirectory& directory) con
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
                     RunDirectory& directory, Task& task) {
   std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
+  if (!config.train.eval_rewards.empty())
+    hooks.push_back(std::make_unique<RewardEvaluation>(config, roles.policy, mesh, directory));
   hooks.insert(hooks.begin(), opening(config, roles, mesh, task));
   // Before hooks that keep weights.
   if (mesh.world->size() > 1)

@@ -13,6 +13,7 @@
 #include "temper/data/rows/prompt_row.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
+#include "temper/rewards/closings.h"
 #include "tests/golden.h"
 #include "tests/preference/folder.h"
 
@@ -171,7 +172,7 @@ TEST_CASE("under every template a reward model reads the tokens that its trainin
 
     rewards::RewardSection section;
     section.model = "rm";
-    rl::Closings closings({&section, 1}, tokenizer.get(), {end, 0});
+    rewards::Closings closings({&section, 1}, tokenizer.get(), {end, 0});
     Ids read = prompt->tokens;
     const Ids closing = closings.after(sampled, prompt->chat.get());
     CHECK(tokenizer->decode(closing) == behind);

@@ -16,6 +16,7 @@
 #include "temper/metrics/format.h"
 #include "temper/models/family.h"
 #include "temper/models/files/hf_config.h"
+#include "temper/rewards/closings.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/episodes/live_episode.h"
 #include "temper/rl/rollout/model_reward.h"
@@ -182,7 +183,7 @@ class Eval : public Command {
     std::vector<int32_t> ends = sampling_.options.stop_token_ids;
     if (!sampling_.options.ignore_eos)
       ends.insert(ends.end(), model->eos_token_ids.begin(), model->eos_token_ids.end());
-    rl::Closings closings({&reward_, 1}, tokenizer_.get(), ends);
+    rewards::Closings closings({&reward_, 1}, tokenizer_.get(), ends);
     ChatTemplates templates(model_);
     const auto template_of = [&](size_t index) {
       data::PromptFormat format;

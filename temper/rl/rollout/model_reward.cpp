@@ -8,7 +8,6 @@
 #include "temper/base/error.h"
 #include "temper/models/vision/image_rows.h"
 #include "temper/rl/scalar_directory.h"
-#include "temper/text/chat/dialogue.h"
 
 namespace temper::rl {
 namespace {
@@ -60,7 +59,8 @@ Read read_sample(const rewards::Sample& sample, bool sees) {
 }  // namespace
 
 ModelReward::ModelReward(const std::string& directory)
-    : model_(load_scalar_directory(find_scalar_directory(directory, "rewards: ", "reward model"))
+    : directory_(directory),
+      model_(load_scalar_directory(find_scalar_directory(directory, "rewards: ", "reward model"))
                  .model) {}
 
 std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample> samples) {
@@ -99,29 +99,8 @@ std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample
   return verdicts;
 }
 
-Closings::Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
-                   std::vector<int32_t> ends)
-    : tokenizer_(tokenizer),
-      needed_(std::ranges::any_of(sections, [](const auto& s) { return s.model.has_value(); })),
-      ends_(std::move(ends)) {}
-
-std::vector<int32_t> Closings::whole(const ChatTemplate& chat) const {
-  try {
-    return closing_tokens(*tokenizer_, chat);
-  } catch (const DataError& e) {
-    check<DataError>(!needed_, "rewards: cannot tell what the chat template writes behind a turn, ",
-                     "which a reward model reads: ", e.what());
-    return {};
-  }
-}
-
-std::vector<int32_t> Closings::after(std::span<const int32_t> completion,
-                                     const ChatTemplate* chat) {
-  const bool ended = !completion.empty() && std::ranges::count(ends_, completion.back()) > 0;
-  if (!tokenizer_ || !chat || !ended) return {};
-  const auto [at, added] = found_.try_emplace(chat);
-  if (added) at->second = whole(*chat);
-  return after_end_token(*tokenizer_, at->second, completion.back());
+void ModelReward::check_tokens(const Tokenizer* tokenizer, int64_t vocabulary) const {
+  check_reads_tokens(directory_, tokenizer, vocabulary, "rewards: the reward model " + directory_);
 }
 
 void check_reward_models(std::span<const rewards::RewardSection> sections,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +11,6 @@
 
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
-#include "temper/text/chat/chat_template.h"
 #include "temper/text/tokenizer/tokenizer.h"
 
 namespace temper::rl {
@@ -27,30 +25,11 @@ class ModelReward : public rewards::Reward {
 
   std::vector<rewards::Verdict> judge(std::span<const rewards::Sample> samples) override;
   bool needs_text() const override { return false; }
+  void check_tokens(const Tokenizer* tokenizer, int64_t vocabulary) const override;
 
  private:
+  const std::string directory_;
   std::unique_ptr<models::ScalarModel> model_;
-};
-
-// The tokens that follow completions that ended by themselves (rewards::Sample::closing_tokens).
-class Closings {
- public:
-  // tokenizer: null where there is none. ends: the tokens at which sampling ends by itself. A
-  // template for which they cannot be determined is an error only where a reward is a model.
-  Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
-           std::vector<int32_t> ends);
-  // The tokens after this completion. chat: the template that wrote its prompt; null: the prompt is
-  // no conversation. For one thread at a time. Throws DataError.
-  std::vector<int32_t> after(std::span<const int32_t> completion, const ChatTemplate* chat);
-
- private:
-  std::vector<int32_t> whole(const ChatTemplate& chat) const;
-
-  const Tokenizer* tokenizer_;
-  bool needed_;
-  std::vector<int32_t> ends_;
-  // tokens by template, the end token included
-  std::map<const ChatTemplate*, std::vector<int32_t>> found_;
 };
 
 // Throws ConfigError for a reward model whose tokens are not the policy's: its tokenizer's, or

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "temper/rewards/closings.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
 #include "temper/rl/rollout/model_reward.h"
@@ -91,7 +92,7 @@ class SyncSource : public RolloutSource {
   rewards::RewardSet rewards_;
   std::mutex failed_mutex_;
   std::vector<std::string> failed_;  // what the thread of the rewards has told
-  Closings closings_;
+  rewards::Closings closings_;
   Prompts prompts_;
   const LineFormat line_format_;
   RolloutDriver driver_;

@@ -30,6 +30,12 @@ void SftSection::fields(Fields& f) {
 void SftConfig::fields(Fields& f) {
   RunConfig::fields(f);
   f.add("sft", sft, "the loss");
+  f.add("rollout", rollout, "how completions for train.eval_rewards are sampled");
+}
+
+void SftConfig::complete() {
+  RunConfig::complete();
+  warn_of_idle_rollout();
 }
 
 std::vector<std::string> SftConfig::evaluated_metrics() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
+#include "temper/generate/config.h"
 #include "temper/train/group_means.h"
 #include "temper/train/sft/sft_evaluation.h"
 #include "temper/train/trainer.h"
@@ -23,8 +24,13 @@ struct SftSection {
 // The config of sft, and what verbs with its rows derive theirs from: those have no section `sft`.
 struct SftConfig : RunConfig {
   SftSection sft;
+  generate::RolloutSection rollout;
   void fields(Fields& f) override;
   std::vector<std::string> evaluated_metrics() const override;
+  const generate::RolloutSection* sampling() const override { return &rollout; }
+
+ protected:
+  void complete() override;
 };
 
 // How rows are read for this policy.
