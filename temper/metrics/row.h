@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "temper/metrics/histogram.h"
+
 namespace temper {
 
 class MetricsRow {
@@ -34,11 +36,19 @@ class MetricsRow {
   bool is_eval() const;                                       // any name begins with "eval/"
   const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
 
+  // How values are distributed that have no number here: sinks that draw histograms show it, and
+  // json() is without it.
+  void set_histogram(std::string name, Histogram histogram) {
+    if (!histogram.counts.empty()) histograms_.emplace_back(std::move(name), std::move(histogram));
+  }
+  const std::vector<std::pair<std::string, Histogram>>& histograms() const { return histograms_; }
+
   std::string json() const;  // one line; nan and infinities become null
   static MetricsRow from_json(std::string_view line, std::string_view where);  // throws DataError
 
  private:
   std::vector<std::pair<std::string, Value>> values_;
+  std::vector<std::pair<std::string, Histogram>> histograms_;
 };
 
 // Shortest decimal that reads back to the same value, "nan", "inf" or "-inf"; text as it is.

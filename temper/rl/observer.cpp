@@ -46,6 +46,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorith
   BatchStatistics s;
   double count = 0;
   std::vector<float> lengths;
+  std::vector<double> rewards;
   for (const EpisodeGroup& group : groups) count += static_cast<double>(group.episodes.size());
   for (const EpisodeGroup& group : groups) {
     for (const Episode& e : group.episodes) {
@@ -53,6 +54,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorith
       s.reward_min = lengths.empty() ? e.reward : std::min(s.reward_min, e.reward);
       s.reward_max = lengths.empty() ? e.reward : std::max(s.reward_max, e.reward);
       lengths.push_back(static_cast<float>(group.sampled_tokens(e)));
+      rewards.push_back(e.reward);
       s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
       s.truncated += (e.stopped ? 0 : 1) / count;
       s.turns_mean += static_cast<double>(e.turns);
@@ -61,6 +63,8 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorith
     s.zero_std_groups += !algorithm.keep(group);
     ++s.groups;
   }
+  s.rewards = histogram_of(rewards);
+  s.lengths = histogram_of(std::vector<double>(lengths.begin(), lengths.end()));
   if (!lengths.empty()) {
     s.length_p50 = interpolated_quantile(lengths, 0.5);
     s.length_p95 = interpolated_quantile(lengths, 0.95);

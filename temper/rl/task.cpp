@@ -309,6 +309,10 @@ void RlTask::check_file(int64_t step) const {
 void RlTask::describe_step(MetricsRow& row) {
   const bool compares_groups = algorithm_.needs().min_group_size > 1;
   about_.add_to(row, compares_groups);
+  if (update_ == 0) {
+    row.set_histogram("reward", about_.rewards);
+    row.set_histogram("completion_length", about_.lengths);
+  }
   source_.describe(row);
   const std::vector<const Segment*> trained = batch_.sampled_segments(trained_episodes());
   if (!trained.empty()) algorithm_.describe(trained, row);

@@ -57,12 +57,16 @@ class TensorboardSink : public Sink {
   }
 
   void log(const MetricsRow& row) override {
+    const auto tag = [](const std::string& name) {
+      return name.find('/') == std::string::npos ? "train/" + name : name;
+    };
     std::vector<std::pair<std::string, float>> scalars;
     for (const auto& [name, value] : row.values())
       if (const auto number = row.number(name); number && name != "step")
-        scalars.emplace_back(name.find('/') == std::string::npos ? "train/" + name : name,
-                             static_cast<float>(*number));
+        scalars.emplace_back(tag(name), static_cast<float>(*number));
     write(scalar_event(wall_seconds(), row.step(), scalars));
+    for (const auto& [name, histogram] : row.histograms())
+      write(histogram_event(wall_seconds(), row.step(), tag(name), histogram));
   }
 
   // Earlier files lose these steps; a TensorBoard that has read them already is told to forget

@@ -95,6 +95,32 @@ std::string scalar_event(double wall_time, int64_t step,
   return event(wall_time, step, 5, summary);
 }
 
+std::string histogram_event(double wall_time, int64_t step, const std::string& tag,
+                            const Histogram& histogram) {
+  // HistogramProto: min = 1, max, num, sum, sum_squares, bucket_limit = 6 (right edges), bucket
+  std::string proto;
+  protozero::pbf_writer fields(proto);
+  double count = 0;
+  for (const int64_t n : histogram.counts) count += static_cast<double>(n);
+  fields.add_double(1, histogram.min);
+  fields.add_double(2, histogram.max);
+  fields.add_double(3, count);
+  fields.add_double(4, histogram.sum);
+  fields.add_double(5, histogram.sum_squares);
+  const std::vector<double> counts(histogram.counts.begin(), histogram.counts.end());
+  if (!counts.empty())
+    fields.add_packed_double(6, histogram.edges.begin() + 1, histogram.edges.end());
+  fields.add_packed_double(7, counts.begin(), counts.end());
+  std::string summary;  // Summary: repeated Value = 1 { tag = 1, histo = 5 }
+  protozero::pbf_writer message(summary);
+  {
+    protozero::pbf_writer of_tag(message, 1);
+    of_tag.add_string(1, tag);
+    of_tag.add_message(5, proto);
+  }
+  return event(wall_time, step, 5, summary);
+}
+
 ScalarEvent read_scalar_event(std::string_view event) {
   ScalarEvent out;
   try {

@@ -1,5 +1,5 @@
 // TensorBoard's event files: TFRecords of Event messages (tensorboard/compat/proto/event.proto),
-// written and read by hand as three shapes of message are all that is needed.
+// written and read by hand as four shapes of message are all that is needed.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "temper/metrics/histogram.h"
 
 namespace temper {
 
@@ -26,7 +28,10 @@ std::string session_start_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step,
                          std::span<const std::pair<std::string, float>> scalars);
 
-// What an event of scalars is of; no tags: another event.
+std::string histogram_event(double wall_time, int64_t step, const std::string& tag,
+                            const Histogram& histogram);
+
+// What an event of scalars or of a histogram is of; no tags: another event.
 struct ScalarEvent {
   int64_t step = 0;
   std::vector<std::string> tags = {};

@@ -52,6 +52,11 @@ std::string value_json(const MetricsRow::Value& value) {
   return number;
 }
 
+std::string histogram_json(const Histogram& histogram) {
+  return dump_json(
+      {{"_type", "histogram"}, {"bins", histogram.edges}, {"values", histogram.counts}});
+}
+
 void set(Items& items, const std::string& name, std::string json) {
   for (auto& [known, old] : items)
     if (known == name) {
@@ -83,6 +88,8 @@ class WandbSink : public Sink {
     if (row.step() != step_) begin_row();
     for (const auto& [name, value] : row.values())
       if (name != "step") set(row_, name, value_json(value));
+    for (const auto& [name, histogram] : row.histograms())
+      set(row_, name, histogram_json(histogram));
     set(row_, "_timestamp", to_text(wall_seconds()));
     set(row_, "_runtime", to_text(wall_seconds() - started_));
     write_row(row.step());
