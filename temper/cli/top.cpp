@@ -15,7 +15,9 @@
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/run_files.h"
+#include "temper/cli/top_page.h"
 #include "temper/cli/verbs.h"
+#include "temper/http/server.h"
 #include "temper/metrics/format.h"
 #include "temper/text/unicode.h"
 #include "temper/train/run/run_lock.h"
@@ -47,12 +49,19 @@ class Top : public Command {
         "reward, speed, time left and memory, until they end.\n"
         "examples:\n"
         "  temper top runs/sft\n"
-        "  temper top runs/sft --once");
+        "  temper top runs/sft --once\n"
+        "  temper top runs/grpo --serve");
     f.add("RUN", run_, "directory of a run, or of a sweep", required());
     f.add("--once", once_, "print one line a run and end");
+    f.add("--serve", serves_,
+          "a page with curves and rollouts, for browsers of this machine; prints its address");
+    f.add("--port", port_, "with --serve: the port; 0: a free one", between(0, 65535));
+    f.needs("--port", "--serve");
+    f.excludes("--serve", {"--once"});
   }
 
   int run() override {
+    if (serves_) return serve();
     catch_interrupts();
     const bool terminal = ::isatty(STDOUT_FILENO) == 1 && !once_;
     std::string shown;
@@ -78,6 +87,23 @@ class Top : public Command {
   }
 
  private:
+  int serve() {
+    const std::string host = "127.0.0.1";
+    TopPage page(run_, RunFiles(run_).planned_steps);
+    http::Server server(page, {.buffered_bytes = int64_t{1} << 20, .connections = 64});
+    const int port = server.bind(host, static_cast<int>(port_));
+    check<ConfigError>(port > 0,
+                       "--port: ", http::why_not_listening(host, static_cast<int>(port_)));
+    catch_interrupts();
+    std::cout << "http://" << host << ":" << port << "/ shows " << run_ << "; Ctrl-C ends it"
+              << std::endl;
+    std::thread serving([&] { server.run(); });
+    while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    server.stop();
+    serving.join();
+    return 0;
+  }
+
   struct Shown {
     std::string directory, name;  // name: of a sweep's run
     std::optional<RunFiles> files = {};
@@ -149,7 +175,8 @@ class Top : public Command {
   }
 
   std::string run_;
-  bool once_ = false;
+  bool once_ = false, serves_ = false;
+  int64_t port_ = 0;
   std::vector<Shown> runs_;
 };
 
