@@ -29,6 +29,10 @@ void RolesSection::fields(Fields& f) {
   f.add("reference", reference,
         "ranks that compute the reference model's log-probabilities; empty: every rank does",
         at_least(0));
+  f.add("reward", reward,
+        "ranks that have the reward models and judges of the run, which training ranks then do "
+        "not; empty: every rank does",
+        at_least(0));
   f.add("tensor", tensor,
         "tensor-parallel degree of the model on ranks with a role: consecutive ranks of the role's "
         "list share one copy",
@@ -37,6 +41,7 @@ void RolesSection::fields(Fields& f) {
 
 bool RolesSection::samples(int rank) const { return contains(rollout, rank); }
 bool RolesSection::scores(int rank) const { return contains(reference, rank); }
+bool RolesSection::judges(int rank) const { return contains(reward, rank); }
 
 void RolesSection::check_names(const Where& where) const {
   const auto check_list = [&](const char* key, const std::vector<int64_t>& ranks) {
@@ -46,6 +51,11 @@ void RolesSection::check_names(const Where& where) const {
   };
   check_list("roles.rollout", rollout);
   check_list("roles.reference", reference);
+  check_list("roles.reward", reward);
+  for (const int64_t rank : reward)
+    check<ConfigError>(!contains(rollout, rank) && !contains(reference, rank),
+                       where("roles.reward"), ": rank ", rank,
+                       " has another role too; expected a rank with this one alone");
   const auto check_groups = [&](const char* key, const std::vector<int64_t>& ranks) {
     check<ConfigError>(static_cast<int64_t>(ranks.size()) % tensor == 0, where(key), ": found ",
                        ranks.size(), ranks.size() == 1 ? " rank" : " ranks",
@@ -53,7 +63,8 @@ void RolesSection::check_names(const Where& where) const {
   };
   check_groups("roles.rollout", rollout);
   check_groups("roles.reference", reference);
-  check<ConfigError>(any() || tensor == 1, where("roles.tensor"), ": found ", tensor,
+  check<ConfigError>(!rollout.empty() || !reference.empty() || tensor == 1, where("roles.tensor"),
+                     ": found ", tensor,
                      ", and no rank has a role (roles.rollout, roles.reference); mesh.tensor is "
                      "that of ranks that train");
   for (const int64_t rank : rollout)
@@ -75,13 +86,16 @@ std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const
   };
   check_list("roles.rollout", rollout);
   check_list("roles.reference", reference);
+  check_list("roles.reward", reward);
   std::vector<int> rest;
   for (int rank = 0; rank < ranks; ++rank)
-    if (!samples(rank) && !scores(rank)) rest.push_back(rank);
+    if (!samples(rank) && !scores(rank) && !judges(rank)) rest.push_back(rank);
   check<ConfigError>(!rest.empty(), where("roles"), ": all ", ranks,
                      " ranks have roles of their own and none is left to train; start more with "
                      "--nproc or torchrun");
-  const char* const of_first = samples(0) ? "roles.rollout" : "roles.reference";
+  const char* const of_first = samples(0)  ? "roles.rollout"
+                               : scores(0) ? "roles.reference"
+                                           : "roles.reward";
   check<ConfigError>(rest.front() == 0, where(of_first),
                      ": found rank 0, through which the others find each other and which writes "
                      "what the run leaves; choose other ranks");
@@ -89,6 +103,7 @@ std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const
 }
 
 std::vector<int> RolesSection::group_of(int64_t rank) const {
+  if (contains(reward, rank)) return {static_cast<int>(rank)};
   return find_group(contains(rollout, rank) ? rollout : reference, rank, tensor);
 }
 
@@ -101,6 +116,7 @@ std::vector<int64_t> RolesSection::leaders(const std::vector<int64_t>& role) con
 std::vector<int> RolesSection::serving() const {
   std::set<int> all(rollout.begin(), rollout.end());
   all.insert(reference.begin(), reference.end());
+  all.insert(reward.begin(), reward.end());
   return {all.begin(), all.end()};
 }
 

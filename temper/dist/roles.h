@@ -14,14 +14,16 @@ namespace temper::dist {
 struct RolesSection {
   std::vector<int64_t> rollout;    // they sample completions
   std::vector<int64_t> reference;  // they compute the reference model's log-probabilities
+  std::vector<int64_t> reward;     // each has the models that rewards are, and no other role
   // This many ranks, next to each other in a role's list, hold its model together by tensor
   // parallelism. Requests go to the first of them.
   int64_t tensor = 1;
   void fields(Fields& f);
 
-  bool any() const { return !rollout.empty() || !reference.empty(); }
+  bool any() const { return !rollout.empty() || !reference.empty() || !reward.empty(); }
   bool samples(int rank) const;  // whether the rank has the role `rollout`
   bool scores(int rank) const;   // `reference`
+  bool judges(int rank) const;   // `reward`
 
   // How an error about a key begins: where("roles.rollout") is "run.yaml:3: roles.rollout".
   using Where = std::function<std::string(const char* key)>;

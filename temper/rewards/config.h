@@ -43,6 +43,8 @@ struct RewardSection {
   // Whether a program that always dies ends the run: unless the config says what a failure is.
   bool ends_where_dead = true;
   void fields(Fields& f);
+  // Whether it is a model that this process has: a reward model, or a judge's.
+  bool is_model() const { return model || judge.model; }
   // The name of its metrics.
   std::string label() const;
 };

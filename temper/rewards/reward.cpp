@@ -81,12 +81,12 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
-RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
+RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text, const Make& make)
     : sections_(sections.begin(), sections.end()) {
   const std::string problem = find_problem(sections);
   check<ConfigError>(problem.empty(), "rewards: ", problem);
   for (const RewardSection& section : sections_) {
-    rewards_.push_back(make_reward(section));
+    rewards_.push_back(make(section));
     names_.push_back(section.label());
     check<ConfigError>(
         has_text || !rewards_.back()->needs_text(), "rewards: ", names_.back(),

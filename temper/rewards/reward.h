@@ -104,8 +104,10 @@ struct RewardResult {
 // The rewards of a run.
 class RewardSet {
  public:
-  // Throws ConfigError, also where a reward needs text and there is none.
-  RewardSet(std::span<const RewardSection> sections, bool has_text);
+  // `make` is make_reward, or makes some otherwise. Throws ConfigError, also where a reward needs
+  // text and there is none.
+  using Make = std::function<std::unique_ptr<Reward>(const RewardSection& section)>;
+  RewardSet(std::span<const RewardSection> sections, bool has_text, const Make& make = make_reward);
 
   // Throws DataError, beginning with `where`, for a row without a field that a reward requires.
   void check_row(const Json& row, const std::string& where) const;

@@ -366,6 +366,14 @@ std::string RlConfig::no_reference_role() const {
   return "no reference model is asked for (rl.beta is 0)";
 }
 
+std::string RlConfig::no_reward_role() const {
+  if (rl.replay) return "rl.replay has the rewards";
+  if (std::none_of(rewards.begin(), rewards.end(),
+                   [](const rewards::RewardSection& r) { return r.is_model(); }))
+    return "no entry of rewards has a model or a judge's model";
+  return {};
+}
+
 // Checks the keys that say who samples, and with weights of which version.
 void RlConfig::validate_sampler() const {
   constexpr int64_t kMostStaleness = 1000;

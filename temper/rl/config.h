@@ -99,6 +99,7 @@ struct RlConfig : train::RunConfig {
   void validate() const override;
   std::string no_rollout_role() const override;
   std::string no_reference_role() const override;
+  std::string no_reward_role() const override;
   virtual bool has_critic() const { return false; }  // one trains beside the policy
 
  private:

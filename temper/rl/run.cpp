@@ -16,6 +16,7 @@
 #include "temper/train/roles.h"
 #include "temper/workers/model_worker.h"
 #include "temper/workers/role_ranks.h"
+#include "temper/workers/served_rewards.h"
 
 namespace temper::rl {
 namespace {
@@ -56,7 +57,10 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
         make_behavior_policy(config, roles.policy, mesh, role_ranks, messages, host.stop);
     auto sampled =
         std::make_unique<SyncSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
-                                     messages, std::move(behavior), std::move(reference_worker));
+                                     messages, std::move(behavior), std::move(reference_worker),
+                                     role_ranks && !config.roles.reward.empty()
+                                         ? workers::served_rewards(*role_ranks)
+                                         : rewards::RewardSet::Make(rewards::make_reward));
     if (samples_ahead)
       source = std::make_unique<AsyncSource>(config, std::move(sampled), std::move(ahead.messages),
                                              lines);
@@ -67,9 +71,11 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   return train::run_task(config, roles, mesh, directory, task);
 }
 
-// A rank that has roles of its own: samples, computes the reference model's log-probabilities, or
-// both, until the run ends.
+// A rank that has roles of its own: judges, or samples, computes the reference model's
+// log-probabilities, or both, until the run ends.
 train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
+  if (config.roles.judges(world.rank()))
+    return workers::serve_rewards(config, config.rewards, world);
   return workers::serve_run(
       config, world, [&](const train::Policy& policy) { return reference_source(config, policy); },
       [&](train::Policy& policy) {

@@ -156,7 +156,7 @@ void RunConfig::fields(Fields& f) {
   for (const dist::Axis& axis : dist::axes())
     if (!axis.unusual()) product += str(product.empty() ? "" : " x ", axis.name);
   f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train");
-  f.add("roles", roles, "ranks that do not train: they sample or run the reference model");
+  f.add("roles", roles, "ranks that do not train: they sample, run the reference model or judge");
   f.add(
       "defaulted", defaulted,
       "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
@@ -433,6 +433,7 @@ void RunConfig::validate_roles() const {
   };
   check_role("roles.rollout", roles.rollout, no_rollout_role());
   check_role("roles.reference", roles.reference, no_reference_role());
+  check_role("roles.reward", roles.reward, no_reward_role());
 }
 
 std::vector<int> RunConfig::training_ranks(int64_t ranks) const {

@@ -234,6 +234,7 @@ struct RunConfig {
   // Why ranks of their own for a role would be in vain; empty: the verb has such ranks.
   virtual std::string no_rollout_role() const;
   virtual std::string no_reference_role() const;
+  virtual std::string no_reward_role() const { return "this verb has no rewards"; }
 
  private:
   void warn_of_adapter();

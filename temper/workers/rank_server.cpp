@@ -45,7 +45,7 @@ serve::ServerOptions RankServer::options(const dist::World& world, size_t traini
   const size_t each = connections_of_each(training) + kMostScored + 2;
   o.most_threads = static_cast<int64_t>(training * each) + kMoreThreads;
   o.most_request_bytes = INT64_MAX;  // weights can be of any size
-  for (const char* path : {kSample, kWeights, kScore, kEnd})
+  for (const char* path : {kSample, kWeights, kScore, kJudge, kEnd})
     o.routes[path] = [this, path](const std::string& name, const std::string& body) {
       return answer(path, name, body);
     };

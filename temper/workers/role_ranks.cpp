@@ -170,10 +170,11 @@ void RoleRanks::on_gone(std::function<void(int64_t)> gone) {
 }
 
 void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& role) {
-  on_gone([role, alive = std::weak_ptr(pool), tensor = roles_.tensor](int64_t rank) {
+  const int64_t together = role == roles_.reward ? 1 : roles_.tensor;
+  on_gone([role, alive = std::weak_ptr(pool), together](int64_t rank) {
     const auto place = std::find(role.begin(), role.end(), rank);
     if (const auto servers = alive.lock(); servers && place != role.end())
-      servers->leave_out(static_cast<size_t>((place - role.begin()) / tensor));
+      servers->leave_out(static_cast<size_t>((place - role.begin()) / together));
   });
 }
 

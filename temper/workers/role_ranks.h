@@ -42,6 +42,7 @@ class RoleRanks {
   generate::remote::PoolOptions scoring() const {
     return pool_of(roles_.leaders(roles_.reference));
   }
+  generate::remote::PoolOptions judging() const { return pool_of(roles_.reward); }
   // Addresses of all ranks that are sent the policy's weights, in the order of roles.rollout.
   generate::remote::PoolOptions weighted() const { return pool_of(roles_.rollout); }
   size_t connections() const { return connections_; }

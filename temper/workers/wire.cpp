@@ -189,6 +189,62 @@ at::Tensor parse_scores(const std::string& bytes, int64_t count) {
   return logp_M;
 }
 
+std::string samples_text(std::span<const rewards::Sample> samples) {
+  Json list = Json::array();
+  for (const rewards::Sample& s : samples)
+    list.push_back({{"row", s.row ? *s.row : Json()},
+                    {"where", s.where},
+                    {"prompt_tokens", s.prompt_tokens},
+                    {"completion_tokens", s.completion_tokens},
+                    {"prompt", s.prompt},
+                    {"completion", s.completion},
+                    {"has_text", s.has_text},
+                    {"truncated", s.truncated},
+                    {"max_new_tokens", s.max_new_tokens},
+                    {"closing_tokens", s.closing_tokens}});
+  return dump_json(list);
+}
+
+std::vector<rewards::Sample> parse_samples(const std::string& text) {
+  std::vector<rewards::Sample> samples;
+  for (const Json& json : parse_json(text, kWhere)) {
+    rewards::Sample s;
+    s.row = std::make_shared<const Json>(member<Json>(json, "row"));
+    s.where = member<std::string>(json, "where");
+    s.prompt_tokens = member<std::vector<int32_t>>(json, "prompt_tokens");
+    s.completion_tokens = member<std::vector<int32_t>>(json, "completion_tokens");
+    s.prompt = member<std::string>(json, "prompt");
+    s.completion = member<std::string>(json, "completion");
+    s.has_text = member<bool>(json, "has_text");
+    s.truncated = member<bool>(json, "truncated");
+    s.max_new_tokens = member<int64_t>(json, "max_new_tokens");
+    s.closing_tokens = member<std::vector<int32_t>>(json, "closing_tokens");
+    samples.push_back(std::move(s));
+  }
+  return samples;
+}
+
+std::string verdicts_text(std::span<const rewards::Verdict> verdicts) {
+  Json list = Json::array();
+  for (const rewards::Verdict& v : verdicts)
+    list.push_back({{"kind", static_cast<int>(v.kind)}, {"value", v.value}, {"detail", v.detail}});
+  return dump_json(list);
+}
+
+std::vector<rewards::Verdict> parse_verdicts(const std::string& text, size_t count) {
+  std::vector<rewards::Verdict> verdicts;
+  for (const Json& json : parse_json(text, kWhere)) {
+    const int kind = member<int>(json, "kind");
+    check<DataError>(kind >= 0 && kind <= static_cast<int>(rewards::Verdict::Kind::kMalformed),
+                     kWhere, ": a verdict of no kind");
+    verdicts.push_back({static_cast<rewards::Verdict::Kind>(kind), member<double>(json, "value"),
+                        member<std::string>(json, "detail")});
+  }
+  check<DataError>(verdicts.size() == count, kWhere, ": ", verdicts.size(), " verdicts of ", count,
+                   " samples");
+  return verdicts;
+}
+
 std::string end_text(const train::RunOutcome& outcome) {
   return dump_json({{"interrupted", outcome.interrupted}, {"steps", outcome.steps}});
 }

@@ -4,21 +4,25 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "temper/data/images/image_format.h"
 #include "temper/generate/remote/protocol.h"
+#include "temper/rewards/reward.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/trainer.h"
 
 namespace temper::workers {
 
 // POST: samples of a request with the weights of a version; these weights (kWeights/VERSION, the
-// bytes of a safetensors file); reference log-probabilities; the end of the run. GET: heartbeats,
-// by which rank 0 (kHeartbeat) and the others that train (kWatch) notice a rank's end.
+// bytes of a safetensors file); reference log-probabilities; verdicts of a reward (kJudge/NAME);
+// the end of the run. GET: heartbeats, by which rank 0 (kHeartbeat) and the others that train
+// (kWatch) notice a rank's end.
 inline constexpr const char *kSample = "/sample", *kWeights = "/weights", *kScore = "/score",
-                            *kEnd = "/end", *kHeartbeat = "/heartbeat", *kWatch = "/watch";
+                            *kJudge = "/judge", *kEnd = "/end", *kHeartbeat = "/heartbeat",
+                            *kWatch = "/watch";
 
 struct SampleAsk {
   int64_t version = 0;  // number of updates that the policy has made
@@ -46,6 +50,12 @@ struct ScoreAsk {
 ScoreAsk parse_score(const std::string& text, const data::ImageFormat* images = nullptr);
 std::string scores_bytes(const at::Tensor& logp_M);
 at::Tensor parse_scores(const std::string& bytes, int64_t count);
+
+// What a reward reads of samples, and its verdicts.
+std::string samples_text(std::span<const rewards::Sample> samples);
+std::vector<rewards::Sample> parse_samples(const std::string& text);
+std::string verdicts_text(std::span<const rewards::Verdict> verdicts);
+std::vector<rewards::Verdict> parse_verdicts(const std::string& text, size_t count);
 
 std::string end_text(const train::RunOutcome& outcome);
 train::RunOutcome parse_end(const std::string& text);

@@ -27,12 +27,13 @@ std::vector<int32_t> end_tokens(const RlConfig& config, const train::Policy& pol
 
 SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
                        train::Messages& messages, std::unique_ptr<BehaviorPolicy> behavior,
-                       std::unique_ptr<ReferenceWorker> reference_worker)
+                       std::unique_ptr<ReferenceWorker> reference_worker,
+                       const rewards::RewardSet::Make& make_reward)
     : config_(config),
       policy_(policy),
       group_(group),
       messages_(messages),
-      rewards_(config.rewards, policy.tokenizer != nullptr),
+      rewards_(config.rewards, policy.tokenizer != nullptr, make_reward),
       closings_(config.rewards, policy.tokenizer.get(), end_tokens(config, policy)),
       prompts_(config, policy, rewards_),
       line_format_(line_format(config, policy)),

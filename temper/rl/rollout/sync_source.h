@@ -33,7 +33,8 @@ class SyncSource : public RolloutSource {
   // reference log-probabilities while others are sampled; null: nobody asks for them then.
   SyncSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
              train::Messages& messages, std::unique_ptr<BehaviorPolicy> behavior = nullptr,
-             std::unique_ptr<ReferenceWorker> reference_worker = nullptr);
+             std::unique_ptr<ReferenceWorker> reference_worker = nullptr,
+             const rewards::RewardSet::Make& make_reward = rewards::make_reward);
 
   int64_t planned_batches() const override { return prompts_.planned_batches(); }
   RolloutBatch next(int64_t policy_version) override;
