@@ -124,6 +124,7 @@ std::vector<Verb> all_verbs() {
       {"sweep", &sweep_command, "a run for each combination of settings"},
       {"fork", &fork_command, "go on from a run's checkpoint with other settings"},
       {"verify", &verify_command, "repeat a run's steps, and compare with its manifest"},
+      {"debug", &debug_command, "repeat a step of a run, and show its tensors"},
       {"fetch", &fetch_command, "a model or data set from a hub into the local cache"},
       {"diff", &diff_command, "the differences between two runs or two models"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},

@@ -15,6 +15,7 @@
 #include "temper/base/memory.h"
 #include "temper/check/check_run.h"
 #include "temper/cli/experiments/repetition.h"
+#include "temper/cli/experiments/step_tensors.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/full_device.h"
 #include "temper/cli/parts/next_steps.h"
@@ -171,6 +172,11 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
   train::RunHost host{repetition && repetition->is_silent ? nowhere : std::cout,
                       ::isatty(STDOUT_FILENO) == 1, interrupted};
   if (repetition) host.after_step = [&](int64_t step) { return repetition->after(step); };
+  if (repetition && !repetition->tensors.empty())
+    host.on_tensors = [&, file = str(repetition->tensors, ".", dist::read_environment().rank)](
+                          int64_t step, const char* when, const train::Trainables& trainables) {
+      if (step == repetition->tensors_of) add_step_tensors(file, when, trainables);
+    };
   const train::RunOutcome outcome =
       with_plan_of_memory<Config>(verb.name, rest, [&] { return training.run(config, host); });
   if (repetition && !repetition->finishes && !interrupted()) return 0;

@@ -80,6 +80,7 @@ std::unique_ptr<Command> top_command();
 std::unique_ptr<Command> fork_command();
 std::unique_ptr<Command> verify_command();
 std::unique_ptr<Command> sweep_command();
+std::unique_ptr<Command> debug_command();
 
 bool asks_for_help(const Arguments& arguments);
 // What `temper list` knows, for help and shell completion.

@@ -95,6 +95,7 @@ bool Trainer::step() {
   std::optional<StepPlan> plan = next();
   if (!plan) return false;
   image_files_ = std::move(plan->image_files);
+  if (on_tensors_) on_tensors_(step_ + 1, "weight", roles_.trainables);
   double tokens_computed = 0;
   const LossSums sums = forward_backward(*plan, tokens_computed);
   task_.before_update(step_ + 1);
@@ -215,6 +216,7 @@ void Trainer::update(const LossSums& sums) {
                      "values, or overflow"
                    : "; check rows and rewards, or try a lower optimizer.learning_rate"));
   }
+  if (on_tensors_) on_tensors_(step_ + 1, "gradient", roles_.trainables);
   before_change_();
   const trace::Span span("optimizer");
   for (size_t i = 0; i < norms.size(); ++i) {
@@ -230,6 +232,7 @@ void Trainer::update(const LossSums& sums) {
     row_.set(prefix + "grad_norm", norms[i]);
     row_.set(prefix + "learning_rate", rate);
   }
+  if (on_tensors_) on_tensors_(step_ + 1, "updated", roles_.trainables);
 }
 
 void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens_computed,
@@ -456,6 +459,7 @@ void Trainer::after_step(RunDirectory& directory) {
 RunOutcome Trainer::run(RunDirectory& directory) {
   if (!restore_or_start(directory)) return {false, steps_};
   before_change_ = [&directory] { directory.before_change(); };
+  on_tensors_ = directory.host().on_tensors;
   const auto ended = [&] {
     const auto& after = directory.host().after_step;
     if (after && step_ > 0 && after(step_) == RunHost::After::kFinish) return true;

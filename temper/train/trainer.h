@@ -94,6 +94,7 @@ class Trainer {
   std::unique_ptr<DiskInputs> inputs_;   // null: inputs of blocks stay in memory
   MemoryWatch memory_;
   std::function<void()> before_change_ = [] {};  // of the weights
+  decltype(RunHost::on_tensors) on_tensors_;
   MetricsRow row_;
   std::vector<Report::Table> kept_tables_;  // the task's, as the weights for final/ were chosen
   std::optional<RouterStep> routers_;       // for a policy that is a mixture of experts

@@ -36,6 +36,15 @@ for run in sft lora dpo grpo ahead ppo distill; do
   verifies $run --steps 2 --seed 5 && grep -q '2 of 6 steps were repeated (--seed 5)' last.log || fail "$run: $(cat last.log)"
 done
 OMP_NUM_THREADS=1 verifies grpo --fraction 0.2
+# The tensors of a repeated step, and the first one that differs from another run's.
+"$temper" debug sft 3 '*norm*' > last.log 2>&1 && grep -q '^gradient .*norm.*rank 0: norm' last.log && ! grep -q embed last.log || fail "debug: $(cat last.log)"
+"$temper" debug sft 3 --against sft | grep -q 'are the same' || fail "debug --against itself"
+train sft $common $rows output_dir=warmer optimizer.learning_rate=2e-3
+"$temper" debug sft 1 --against warmer > last.log 2>&1; [ $? = 1 ] && grep -q '^sft: updated ' last.log || fail "the first step differs once it is made: $(cat last.log)"
+"$temper" debug sft 2 --against warmer > last.log 2>&1; [ $? = 1 ] && grep -q '^sft: weight ' last.log || fail "the second differs from its beginning: $(cat last.log)"
+for wrong in 'sft 9' 'sft 0' 'sft 2 nothing' 'model 1'; do
+  "$temper" debug $wrong > last.log 2>&1; [ $? = 2 ] && [ "$(wc -l < last.log)" = 1 ] || fail "debug $wrong: $(cat last.log)"
+done
 [ -z "$(ls -d "${TMPDIR:-/tmp}"/temper-worker-$$-* 2> /dev/null)" ] || fail "verify left files"
 # Two ranks; on one of them within rounding.
 train sft --nproc 2 $common $rows output_dir=ranks mesh.fsdp=2

@@ -188,4 +188,23 @@ std::vector<std::string> differences(const Json& recorded, const Json& again, bo
   return out;
 }
 
+Arguments repeated_arguments(const RecordedRun& run, const Arguments& settings,
+                             const std::string& start, const std::string& output, int64_t ranks,
+                             bool evaluates) {
+  Arguments arguments{run.directory + "/config.yaml"};
+  arguments.insert(arguments.end(), settings.begin(), settings.end());
+  arguments.insert(arguments.end(),
+                   {"output_dir=" + output, "resume=" + (start.empty() ? "never" : start),
+                    "metrics.sinks=[jsonl]", "train.save_every=0", "train.save_minutes=0",
+                    "train.save_in_background=false", "train.keep_checkpoints=1",
+                    "train.keep_final_checkpoint=true", "train.profile=0"});
+  if (!evaluates)
+    arguments.insert(arguments.end(), {"train.eval_every=0", "train.eval_at_start=false"});
+  if (ranks != run.ranks()) {
+    for (const dist::Axis& axis : dist::axes()) arguments.push_back(str("mesh.", axis.name, "=1"));
+    arguments.insert(arguments.end(), {"mesh.data=-1", "roles={}"});
+  }
+  return arguments;
+}
+
 }  // namespace temper::cli

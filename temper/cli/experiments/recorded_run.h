@@ -48,6 +48,14 @@ class RecordedRun {
   bool keeps_rollouts_ = true;
 };
 
+// The arguments with which its verb repeats steps of the run in another directory, from a
+// checkpoint
+// ("": from the beginning). settings: of moved inputs. ranks: that repeat, which may be others than
+// the run's. evaluates: evaluations are made too.
+Arguments repeated_arguments(const RecordedRun& run, const Arguments& settings,
+                             const std::string& start, const std::string& output, int64_t ranks,
+                             bool evaluates);
+
 // What differs between a step's line and that of its repetition: "loss: found .., expected ..". Not
 // `exactly`: losses to 1e-6 of max(1, |loss|), norms to 1e-4, and nothing else.
 std::vector<std::string> differences(const Json& recorded, const Json& again, bool exactly);

@@ -23,10 +23,9 @@ void Repetition::tell(const std::optional<Repetition>& what) {
     ::unsetenv(kRepetition);
     return;
   }
-  const Json value{{"saves", what->saves},
-                   {"end", what->end},
-                   {"finishes", what->finishes},
-                   {"is_silent", what->is_silent}};
+  const Json value{{"saves", what->saves},       {"end", what->end},
+                   {"finishes", what->finishes}, {"is_silent", what->is_silent},
+                   {"tensors", what->tensors},   {"tensors_of", what->tensors_of}};
   ::setenv(kRepetition, dump_json(value).c_str(), 1);
 }
 
@@ -35,8 +34,10 @@ std::optional<Repetition> Repetition::told() {
   if (!text) return {};
   try {
     const Json value = parse_json(text, kRepetition);
-    return Repetition{value.at("saves").get<std::set<int64_t>>(), value.at("end").get<int64_t>(),
-                      value.at("finishes").get<bool>(), value.at("is_silent").get<bool>()};
+    return Repetition{
+        value.at("saves").get<std::set<int64_t>>(), value.at("end").get<int64_t>(),
+        value.at("finishes").get<bool>(),           value.at("is_silent").get<bool>(),
+        value.at("tensors").get<std::string>(),     value.at("tensors_of").get<int64_t>()};
   } catch (const std::exception& e) {
     throw ConfigError(str("environment variable ", kRepetition, ": ", e.what()));
   }

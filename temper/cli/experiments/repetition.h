@@ -12,10 +12,12 @@
 namespace temper::cli {
 
 struct Repetition {
-  std::set<int64_t> saves;  // steps after which a checkpoint is saved
-  int64_t end = 0;          // the step after which the process ends, if the run has not ended
-  bool finishes = false;    // the run ends there, as if its plan did
-  bool is_silent = false;   // nothing is printed
+  std::set<int64_t> saves;   // steps after which a checkpoint is saved
+  int64_t end = 0;           // the step after which the process ends, if the run has not ended
+  bool finishes = false;     // the run ends there, as if its plan did
+  bool is_silent = false;    // nothing is printed
+  std::string tensors = {};  // a file for what trains in step `tensors_of`, with ".RANK" behind it
+  int64_t tensors_of = 0;
 
   // What is done after each step.
   train::RunHost::After after(int64_t step) const;

@@ -185,9 +185,10 @@ class Verify : public Command {
     const int64_t ranks = ranks_.value_or(run_->ranks());
     Repetition::tell(what);
     check_nproc(static_cast<int>(ranks));
-    const int status = launch_ranks(static_cast<int>(ranks),
-                                    ranks == run_->ranks() ? serving_ : std::vector<int>(),
-                                    run_->verb().name, arguments_of(part, output, ranks));
+    const int status =
+        launch_ranks(static_cast<int>(ranks),
+                     ranks == run_->ranks() ? serving_ : std::vector<int>(), run_->verb().name,
+                     repeated_arguments(*run_, settings_, part.start, output, ranks, evaluates_));
     Repetition::tell({});
     if (status > 128) {
       stopped_ = status;
@@ -200,25 +201,6 @@ class Verify : public Command {
       return;
     }
     compare(part, output, ranks == run_->ranks());
-  }
-
-  Arguments arguments_of(const Part& part, const std::string& output, int64_t ranks) const {
-    Arguments arguments{run_->directory + "/config.yaml"};
-    arguments.insert(arguments.end(), settings_.begin(), settings_.end());
-    arguments.insert(arguments.end(),
-                     {"output_dir=" + output,
-                      "resume=" + (part.start.empty() ? std::string("never") : part.start),
-                      "metrics.sinks=[jsonl]", "train.save_every=0", "train.save_minutes=0",
-                      "train.save_in_background=false", "train.keep_checkpoints=1",
-                      "train.keep_final_checkpoint=true", "train.profile=0"});
-    if (!evaluates_)
-      arguments.insert(arguments.end(), {"train.eval_every=0", "train.eval_at_start=false"});
-    if (ranks != run_->ranks()) {
-      for (const dist::Axis& axis : dist::axes())
-        arguments.push_back(str("mesh.", axis.name, "=1"));
-      arguments.insert(arguments.end(), {"mesh.data=-1", "roles={}"});
-    }
-    return arguments;
   }
 
   void copy_best(const std::string& output) const {

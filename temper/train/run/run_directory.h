@@ -39,6 +39,9 @@ struct RunHost {
   // elsewhere.
   enum class After { kGoOn, kSave, kSaveAndEnd, kEnd, kFinish };
   std::function<After(int64_t step)> after_step = {};
+  // Called on every rank of a step that is made: before its passes ("weight"), with the gradients
+  // of all ranks ("gradient"), and when they were applied ("updated"). Null: nobody looks.
+  std::function<void(int64_t step, const char* when, const Trainables&)> on_tensors = {};
 };
 
 class RunDirectory : public Messages {
