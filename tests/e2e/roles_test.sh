@@ -192,6 +192,15 @@ refused() { # WORDS VERB ARGUMENTS
 }
 refused "roles.rollout: found rank 2, and the run's ranks are 0 to 1" grpo run.yaml --nproc 2 'roles.rollout=[2]'
 refused 'the run has one rank' grpo run.yaml 'roles.rollout=[1]'
+# A reward model on a rank of its own: the same rewards, and the run goes on where it is killed.
+"$temper" reward model.path=model data.train=pairs.jsonl train.max_steps=1 output_dir=rm > rm.log 2>&1 || fail "reward: $(tail -2 rm.log)"
+by_model='rewards=[{name: rm, model: rm/final}, {name: length, weight: 0.1}]'
+run one-rm "$by_model"
+run served-rm "$by_model" --nproc 2 'roles.reward=[1]'
+as one-rm served-rm
+refused 'rank 1 has another role too' grpo run.yaml --nproc 2 "$by_model" 'roles={rollout: [1], reward: [1]}'
+refused 'no entry of rewards has a model' grpo run.yaml --nproc 2 'roles.reward=[1]'
+refused 'this verb has no rewards' sft --nproc 2 model.path=model data.train=prompts.jsonl 'roles.reward=[1]'
 refused 'roles.rollout: rank 1 is named twice' grpo run.yaml --nproc 2 'roles.rollout=[1, 1]'
 refused 'none is left to train' grpo run.yaml --nproc 2 'roles={rollout: [1], reference: [0]}'
 refused 'found rank 0' grpo run.yaml --nproc 2 'roles.rollout=[0]'

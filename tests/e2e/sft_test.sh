@@ -84,6 +84,21 @@ for model in "--model whole-none/final" "--model model --adapter whole-lora/fina
   cmp <(grep -o '"logprobs":[^]]*' a.jsonl) <(grep -o '"logprobs":[^]]*' c.jsonl) || fail "$model: sampled and scored log-probabilities differ"
 done
 
+# Completions that rewards judge: the same numbers whatever the ranks and after a stop, under any verb.
+for i in $(seq 9); do echo "{\"input_ids\": [$i, $((i + 30)), 7, $((i + 50)), 9], \"labels\": [-100, -100, -100, $((i + 50)), 9]}"; done > asked.jsonl
+judge() { local out=$1; shift; "$temper" sft run.yaml output_dir=$out data.eval=asked.jsonl train.eval_every=3 'train.eval_rewards=[{name: length}]' train.eval_completions=2 rollout.max_new_tokens=9 rollout.temperature=0.9 "$@" > $out.log 2>&1; }
+rewards_of() { grep -o '"eval/[a-z_/]*\(reward\|length\|truncated\)[a-z_]*": [^,}]*' $1/metrics.jsonl | sed -E 's/([0-9]\.[0-9]{9})[0-9]*/\1/'; }
+judge judged || fail "eval_rewards: $(tail -1 judged.log)"
+[ "$(rewards_of judged | grep -c '"eval/rewards/length"')" = 4 ] || fail "eval_rewards: $(cat judged/metrics.jsonl)"
+judge judged-two --nproc 2 || fail "eval_rewards on two ranks: $(tail -1 judged-two.log)"
+diff <(rewards_of judged | head -4) <(rewards_of judged-two | head -4) || fail "eval_rewards: other numbers on two ranks"
+judge judged-half train.max_steps=6 optimizer.schedule=constant && judge judged-half optimizer.schedule=constant && judge judged-whole optimizer.schedule=constant || fail "eval_rewards resumed: $(tail -1 judged-half.log)"
+diff <(rewards_of judged-half) <(rewards_of judged-whole) || fail "eval_rewards: other numbers after resuming"
+for wrong in 'data.eval=[]' 'train.eval_rewards=[{name: lenght}]' 'train.eval_rewards=[{name: exact}]' 'train.eval_completions=0' 'rollout.temperature=-1'; do
+  status=0; judge wrong "$wrong" || status=$?
+  [ $status = 2 ] && [ "$(grep -c . wrong.log)" = 1 ] || fail "eval_rewards, $wrong: $status, $(cat wrong.log)"
+done
+
 # A merged adapter is the adapter.
 "$temper" export --model model --adapter whole-lora/final --output merged > /dev/null
 "$temper" score --model merged --input prompts.jsonl --output m.jsonl

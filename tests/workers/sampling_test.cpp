@@ -305,3 +305,38 @@ TEST_CASE("another rank's reference log-probabilities are this process's") {
                                    "targets":[1],"temperature":1})"),
                   DataError);
 }
+
+TEST_CASE("samples of rewards and their verdicts are read as they were sent") {
+  rewards::Sample sample{std::make_shared<const Json>(Json{{"answer", "4"}}),
+                         "rows.jsonl:3",
+                         {1, 2},
+                         {3, 4},
+                         "2+2=",
+                         "4"};
+  sample.truncated = true;
+  sample.max_new_tokens = 9;
+  sample.closing_tokens = {7};
+  const auto read = workers::parse_samples(workers::samples_text({&sample, 1}));
+  REQUIRE(read.size() == 1);
+  CHECK(*read[0].row == *sample.row);
+  CHECK(read[0].where == sample.where);
+  CHECK(read[0].prompt_tokens == sample.prompt_tokens);
+  CHECK(read[0].completion_tokens == sample.completion_tokens);
+  CHECK(read[0].prompt == sample.prompt);
+  CHECK(read[0].completion == sample.completion);
+  CHECK(read[0].truncated);
+  CHECK(read[0].has_text);
+  CHECK(read[0].max_new_tokens == 9);
+  CHECK(read[0].closing_tokens == sample.closing_tokens);
+  using Verdict = rewards::Verdict;
+  const std::vector<Verdict> verdicts{{Verdict::Kind::kValue, 0.1},
+                                      {Verdict::Kind::kTimedOut, 0, "late"}};
+  const std::string text = workers::verdicts_text(verdicts);
+  const auto again = workers::parse_verdicts(text, 2);
+  CHECK(again[0].value == 0.1);
+  CHECK(again[1].kind == Verdict::Kind::kTimedOut);
+  CHECK(again[1].detail == "late");
+  CHECK_THROWS_AS(workers::parse_verdicts(text, 3), DataError);
+  CHECK_THROWS_AS(workers::parse_verdicts(R"([{"kind": 9, "value": 1, "detail": ""}])", 1),
+                  DataError);
+}
