@@ -40,13 +40,15 @@ class ServedReward : public rewards::Reward {
       try {
         const std::string path = std::string(kJudge) + "/" + path_name(section_.label());
         return parse_verdicts(pool_->post(path, samples_text(samples), turn_++), samples.size());
-      } catch (const NoServer&) {
-        alone_ = true;  // RoleRanks::warn() tells of the ranks that are gone
+      } catch (const NoServer& e) {
+        alone_ = true;
+        if (heard_) heard_(str(e.what(), "; this process judges from now on"), false);
       }
     }
     if (!local_) local_ = rewards::make_reward(section_);
     return local_->judge(samples);
   }
+  void tell_failures(Heard heard) override { heard_ = std::move(heard); }
   std::vector<std::string> required_fields() const override {
     return local_ ? local_->required_fields() : std::vector<std::string>();
   }
@@ -56,6 +58,7 @@ class ServedReward : public rewards::Reward {
   const rewards::RewardSection section_;
   const std::shared_ptr<ServerPool> pool_;
   std::unique_ptr<rewards::Reward> local_;  // null until it is needed
+  Heard heard_;
   bool alone_ = false;
   size_t turn_ = 0;
 };
