@@ -51,6 +51,8 @@ constexpr Method kMethods[] = {
      "rl.kl_estimator"},
     {"a reference that follows", "Gorbatovski et al. (TR-DPO), arXiv 2404.09656, equation 4",
      "rl.reference_update_every"},
+    {"Frozen Lake and Sokoban as grids of text", "Wang et al. (RAGEN), arXiv 2504.20073",
+     "env/frozen_lake.cpp, env/sokoban.cpp"},
     {"generalized advantage estimation", "Schulman et al., arXiv 1506.02438, equation 16",
      "rl/algorithms/gae.cpp"},
     {"KL to the reference in PPO's reward",
