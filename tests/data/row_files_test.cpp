@@ -10,6 +10,7 @@
 #include "temper/base/sha256.h"
 #include "temper/data/images/image_fields.h"
 #include "temper/data/read/row_set.h"
+#include "temper/data/rows/row_texts.h"
 #include "tests/data/folder.h"
 #include "tests/golden.h"
 
@@ -109,4 +110,11 @@ TEST_CASE("rows of one question about different pictures are held out like diffe
   CHECK(rest.size() == 12);
   for (int64_t i = 0; i < held.size(); ++i)
     for (int64_t k = 0; k < rest.size(); ++k) CHECK(held.row(i)["images"] != rest.row(k)["images"]);
+}
+
+TEST_CASE("a row's texts are its words, without the parts that are images") {
+  Json row = row_with({"a.png"});
+  row["messages"][0]["content"] = {{{"type", "image"}, {"image", "b.png"}},
+                                   {{"type", "text"}, {"text", "How many?"}}};
+  CHECK(texts_of(row).prompt == "How many?");
 }

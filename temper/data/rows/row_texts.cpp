@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "temper/data/images/image_fields.h"
 #include "temper/text/chat/message_parts.h"
 #include "temper/text/unicode.h"
 
@@ -43,8 +44,12 @@ std::string text_of(const Json& value);
 std::string content_of(const Json& message) {
   for (const char* name : {"content", "value"})
     if (const Json* content = field_of(message, name)) {
-      if (content->is_array())
-        if (const auto joined = text_of_parts(*content)) return *joined;
+      if (content->is_array()) {
+        Json words = Json::array();
+        for (const Json& part : *content)
+          if (!is_image(part)) words.push_back(part);
+        if (const auto joined = text_of_parts(words)) return *joined;
+      }
       return text_of(*content);
     }
   return message.contains("role") || message.contains("from") ? std::string() : dump_json(message);
