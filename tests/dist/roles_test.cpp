@@ -39,7 +39,7 @@ TEST_CASE("those that have no role of their own train") {
 }
 
 TEST_CASE("ranks of a role that hold a model together are next to each other in its list") {
-  const RolesSection roles{{5, 2, 3, 4}, {3, 4, 7, 6}, 2};
+  const RolesSection roles{{5, 2, 3, 4}, {3, 4, 7, 6}, {}, 2};
   roles.check_names(where);
   CHECK(roles.group_of(5) == std::vector<int>{5, 2});
   CHECK(roles.group_of(4) == std::vector<int>{3, 4});
@@ -60,10 +60,10 @@ TEST_CASE("roles that no rank can have are refused") {
   refused({{1, 2, 1}, {}}, 4, "run.yaml:3: roles.rollout: rank 1 is named twice");
   refused({{0, 1}, {}}, 2, "run.yaml:3: roles: all 2 ranks");
   refused({{}, {0}}, 2, "roles.reference: found rank 0");
-  refused({{1, 2, 3}, {}, 2}, 4,
+  refused({{1, 2, 3}, {}, {}, 2}, 4,
           "roles.rollout: found 3 ranks, expected a multiple of roles.tensor");
-  refused({{}, {}, 2}, 4, "roles.tensor: found 2, and no rank has a role");
-  refused({{}, {1}, 2}, 4, "roles.reference: found 1 rank,");
-  refused({{1, 2}, {2, 3}, 2}, 4, "roles.reference: rank 2 has both roles");
-  refused({{1, 2}, {2, 1}, 2}, 4, "roles.reference: rank 1 has both roles");
+  refused({{}, {}, {}, 2}, 4, "roles.tensor: found 2, and no rank has a role");
+  refused({{}, {1}, {}, 2}, 4, "roles.reference: found 1 rank,");
+  refused({{1, 2}, {2, 3}, {}, 2}, 4, "roles.reference: rank 2 has both roles");
+  refused({{1, 2}, {2, 1}, {}, 2}, 4, "roles.reference: rank 1 has both roles");
 }

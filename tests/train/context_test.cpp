@@ -56,16 +56,16 @@ dist::Mesh context_mesh(dist::Group& group) {
   return mesh;
 }
 
-struct Setup {
+struct Division {
   std::optional<models::LoraConfig> lora = {};
   bool recompute = false;
   int64_t batch = 5;
 };
-struct Trained {
+struct DividedRun {
   std::vector<double> losses;
   tiny::Weights weights;
 };
-Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
+DividedRun train_divided(const dist::Mesh& mesh, const Division& setup) {
   train::Roles roles(tiny::policy(setup.lora), tiny::constant_rate(1e-2));
   roles.policy.model->token_ranks = mesh.context;
   RowsTask task(roles, *mesh.data_parallel);
@@ -74,7 +74,7 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   task.dropout = setup.lora ? setup.lora->dropout : 0;
   task.two_terms = true;
   train::Trainer trainer({}, 0, roles, mesh, task);
-  Trained out;
+  DividedRun out;
   for (int step = 0; step < 3; ++step) {
     REQUIRE(trainer.step());
     out.losses.push_back(trainer.row().number("loss").value());
@@ -164,10 +164,10 @@ TEST_CASE("ranks that divide the tokens train a model as one rank does") {
         CAPTURE(adapter.has_value());
         CAPTURE(recompute);
         CAPTURE(ranks);
-        const Setup setup{.lora = adapter, .recompute = recompute};
-        const Trained one = train_on(tiny::alone(), setup);
+        const Division setup{.lora = adapter, .recompute = recompute};
+        const DividedRun one = train_divided(tiny::alone(), setup);
         tiny::ThreadRanks(ranks).run([&](dist::Group& group) {
-          const Trained divided = train_on(context_mesh(group), setup);
+          const DividedRun divided = train_divided(context_mesh(group), setup);
           CHECK(divided.losses[0] == one.losses[0]);
           for (size_t s = 0; s < one.losses.size(); ++s)
             CHECK(std::abs(divided.losses[s] - one.losses[s]) < 1e-6);

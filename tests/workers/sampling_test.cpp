@@ -311,6 +311,7 @@ TEST_CASE("samples of rewards and their verdicts are read as they were sent") {
                          "rows.jsonl:3",
                          {1, 2},
                          {3, 4},
+                         {},
                          "2+2=",
                          "4"};
   sample.truncated = true;

@@ -196,7 +196,7 @@ class Eval : public Command {
       const data::PromptRow& row = rows[index];
       std::vector<int32_t> closing;
       if (stopped) closing = closings.after(tokens, template_of(index));
-      samples.push_back({row.fields, row.where, prompt, std::move(tokens),
+      samples.push_back({row.fields, row.where, prompt, std::move(tokens), row.images,
                          tokenizer_ ? tokenizer_->decode(prompt, true) : "", std::move(text),
                          tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens,
                          std::move(closing)});
