@@ -8,8 +8,8 @@ golden=$(cd "$(dirname "$0")/../golden" && pwd)
 mkdir -p model data/pictures
 cp "$golden"/vision/qwen3_vl/{config.json,model.safetensors} model
 echo '{"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 4096}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}' > model/preprocessor_config.json
-cp "$golden"/images/files/{grey.png,grey.jpg,bad_cut.png} data/pictures  # 30 x 20: 4 x 3 tokens
-pads=7,7,7,7,7,7,7,7,7,7,7,7
+cp "$golden"/images/files/{grey.png,grey.jpg,bad_cut.png} data/pictures  # 30 x 20: 4 x 2 tokens
+pads=7,7,7,7,7,7,7,7
 row() { echo "{\"input_ids\": [8, $pads, 9, $1, 5], \"labels\": [-100, ${pads//7/-100}, -100, $1, 5], \"images\": [\"$2\"]}"; }
 for i in $(seq 4); do row $((10 + i)) pictures/grey.png; row $((10 + i)) pictures/grey.jpg; done > data/rows.jsonl
 common='model.path=model metrics.sinks=jsonl optimizer.learning_rate=1e-3'
@@ -27,17 +27,17 @@ wrong() {
 # Metrics.
 "$temper" $sft output_dir=run > last.log 2>&1 || fail "sft: $(cat last.log)"
 [ "$(value run/metrics.jsonl images | sort -u)" = 4 ] || fail "images: $(cat run/metrics.jsonl)"
-[ "$(value run/metrics.jsonl image_tokens | sort -u)" = 48 ] || fail "image tokens: $(cat run/metrics.jsonl)"
+[ "$(value run/metrics.jsonl image_tokens | sort -u)" = 32 ] || fail "image tokens: $(cat run/metrics.jsonl)"
 echo "{\"prompt_ids\": [8, $pads, 9], \"chosen_ids\": [11, 5], \"rejected_ids\": [12, 5], \"images\": [\"pictures/grey.png\"]}" > data/pairs.jsonl
 "$temper" dpo $common data.train=data/pairs.jsonl train.batch_size=1 train.max_steps=1 output_dir=dpo > last.log 2>&1 || fail "dpo: $(cat last.log)"
-[ "$(value dpo/metrics.jsonl image_tokens)" = 12 ] || fail "a pair's images: $(cat dpo/metrics.jsonl)"
+[ "$(value dpo/metrics.jsonl image_tokens)" = 8 ] || fail "a pair's images: $(cat dpo/metrics.jsonl)"
 
 # Checks: counts, a row with its picture, a broken picture by its row.
 "$temper" check $sft output_dir=new --show 2 > last.log 2>&1 || fail "check: $(cat last.log)"
-says '8 images (2 different), 96 tokens'
-says '[image 30 x 20: 12 tokens]'
+says '8 images (2 different), 64 tokens'
+says '[image 30 x 20: 8 tokens]'
 says 'no row repeats another'
-"$temper" check $sft output_dir=new --show 2 --json | grep -q '"images":\[{"begin":1,"tokens":12,"width":30,"height":20}\]' || fail 'check --json'
+"$temper" check $sft output_dir=new --show 2 --json | grep -q '"images":\[{"begin":1,"tokens":8,"width":30,"height":20}\]' || fail 'check --json'
 { cat data/rows.jsonl; row 10 pictures/bad_cut.png; } > data/cut.jsonl
 "$temper" check sft $common data.train=data/cut.jsonl output_dir=new > last.log 2>&1 && fail 'a broken picture passed'
 says 'data/cut.jsonl:9: image 1: data/pictures/bad_cut.png: '

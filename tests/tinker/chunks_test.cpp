@@ -24,7 +24,7 @@ constexpr int32_t kPad = 7;  // the golden model's image token
 
 std::string picture(const char* name) { return read_file(golden_path("images/files/") + name); }
 
-// The golden model with a processor of its patches: grey.png, 30 x 20, becomes 4 x 3 tokens.
+// The golden model with a processor of its patches: grey.png, 30 x 20, becomes 4 x 2 tokens.
 struct SeeingModel {
   SeeingModel() {
     std::filesystem::remove_all(path);
@@ -67,14 +67,14 @@ TEST_CASE("an image chunk becomes the tokens that the processor gives, where it 
   REQUIRE(model.format.images);
   std::vector<int32_t> tokens{8, 9, 5};
   const ImageSpans spans =
-      place_chunks(model.format, {chunk_of(picture("grey.png"), 1, 12)}, tokens, "x");
+      place_chunks(model.format, {chunk_of(picture("grey.png"), 1, 8)}, tokens, "x");
   std::vector<int32_t> expected{8};
-  expected.insert(expected.end(), 12, kPad);
+  expected.insert(expected.end(), 8, kPad);
   expected.insert(expected.end(), {9, 5});
   CHECK(tokens == expected);
   REQUIRE(spans.size() == 1);
   CHECK(spans[0].begin == 1);
-  CHECK(spans[0].count == 12);
+  CHECK(spans[0].count == 8);
   CHECK(spans[0].first == 0);
   const auto refused = [](const ChunkFormat& format, const WireImage& image,
                           std::vector<int32_t> text, const char* why) {
@@ -82,7 +82,7 @@ TEST_CASE("an image chunk becomes the tokens that the processor gives, where it 
                          DataError);
   };
   refused(model.format, chunk_of(picture("grey.png"), 1, 11), {8, 9},
-          "data[3]: image 1: expected_tokens: found 11, expected 12 for 30 x 20 pixels");
+          "data[3]: image 1: expected_tokens: found 11, expected 8 for 30 x 20 pixels");
   refused(model.format, chunk_of(picture("bad_cut.png"), 1), {8, 9}, "data[3]: image 1: ");
   refused(model.format, chunk_of("text", 1), {8, 9}, "data[3]: image 1: not a JPEG");
   refused(model.format, chunk_of(picture("grey.png"), 1), {8, kPad}, "found token 7");
@@ -98,7 +98,7 @@ TEST_CASE("a datum with an image has the log-probabilities that training gives i
     ForwardBackwardRequest request;
     request.loss_fn = "cross_entropy";
     request.forward_only = forward_only;
-    request.data.push_back(datum_of({8, 9, 5, 6}, {chunk_of(picture(name), 1)}, 16));
+    request.data.push_back(datum_of({8, 9, 5, 6}, {chunk_of(picture(name), 1)}, 12));
     return check_batch(
         std::move(request),
         {.vocabulary = model->vocab_size, .most_positions = 100, .chunks = seeing.format});
@@ -110,10 +110,10 @@ TEST_CASE("a datum with an image has the log-probabilities that training gives i
     return pass.result();
   };
   const LossBatch batch = batch_of("grey.png", false);
-  REQUIRE(batch.tokens.at(0).size() == 16);
+  REQUIRE(batch.tokens.at(0).size() == 12);
   // The row as a training verb packs it: label i + 1 is the target of place i.
-  std::vector<int32_t> labels(16, -100);
-  for (size_t i = 1; i < 16; ++i) labels[i] = static_cast<int32_t>(10 + (i - 1) % 5);
+  std::vector<int32_t> labels(12, -100);
+  for (size_t i = 1; i < 12; ++i) labels[i] = static_cast<int32_t>(10 + (i - 1) % 5);
   train::ForwardPass row;
   row.add({{{.tokens = batch.tokens[0], .labels = labels, .images = batch.images[0]}}}, 0);
   const at::Tensor expected = train::token_logp(*model, row, {}).logp.detach().contiguous();
