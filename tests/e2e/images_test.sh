@@ -8,10 +8,11 @@ golden=$(cd "$(dirname "$0")/../golden" && pwd)
 mkdir -p model data/pictures
 cp "$golden"/vision/qwen3_vl/{config.json,model.safetensors} model
 echo '{"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 4096}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}' > model/preprocessor_config.json
-cp "$golden"/images/files/{grey.png,grey.jpg,bad_cut.png} data/pictures  # 30 x 20: 4 x 2 tokens
+cp "$golden"/images/files/{grey.png,rgb.png} data/pictures  # 30 x 20: 4 x 2 tokens
+head -c 300 data/pictures/grey.png > data/pictures/cut.png
 pads=7,7,7,7,7,7,7,7
 row() { echo "{\"input_ids\": [8, $pads, 9, $1, 5], \"labels\": [-100, ${pads//7/-100}, -100, $1, 5], \"images\": [\"$2\"]}"; }
-for i in $(seq 4); do row $((10 + i)) pictures/grey.png; row $((10 + i)) pictures/grey.jpg; done > data/rows.jsonl
+for i in $(seq 4); do row $((10 + i)) pictures/grey.png; row $((10 + i)) pictures/rgb.png; done > data/rows.jsonl
 common='model.path=model metrics.sinks=jsonl optimizer.learning_rate=1e-3'
 sft="sft $common data.train=data/rows.jsonl train.batch_size=4 train.max_steps=4 train.save_every=2"
 says() { grep -qF -- "$1" last.log || fail "expected \`$1\`: $(cat last.log)"; }
@@ -38,10 +39,10 @@ says '8 images (2 different), 64 tokens'
 says '[image 30 x 20: 8 tokens]'
 says 'no row repeats another'
 "$temper" check $sft output_dir=new --show 2 --json | grep -q '"images":\[{"begin":1,"tokens":8,"width":30,"height":20}\]' || fail 'check --json'
-{ cat data/rows.jsonl; row 10 pictures/bad_cut.png; } > data/cut.jsonl
+{ cat data/rows.jsonl; row 10 pictures/cut.png; } > data/cut.jsonl
 "$temper" check sft $common data.train=data/cut.jsonl output_dir=new > last.log 2>&1 && fail 'a broken picture passed'
-says 'data/cut.jsonl:9: image 1: data/pictures/bad_cut.png: '
-wrong 'data/cut.jsonl:9: image 1: data/pictures/bad_cut.png: ' sft $common data.train=data/cut.jsonl data.shuffle=false train.batch_size=9 train.max_steps=1 output_dir=cut
+says 'data/cut.jsonl:9: image 1: data/pictures/cut.png: '
+wrong 'data/cut.jsonl:9: image 1: data/pictures/cut.png: ' sft $common data.train=data/cut.jsonl data.shuffle=false train.batch_size=9 train.max_steps=1 output_dir=cut
 
 # Tools: equal rows by their pictures, words beside other pictures are others, paths from another directory.
 "$temper" data stats data/rows.jsonl > last.log 2>&1 || fail "stats: $(cat last.log)"
@@ -59,12 +60,12 @@ grep -q 'cannot be read' last.log && fail "the copied rows lost their pictures: 
 "$temper" data stats out/parts/train.jsonl out/parts/test.jsonl > last.log 2>&1
 grep -q 'cannot be read' last.log && fail "split: $(cat last.log)"
 "$temper" data convert data/rows.jsonl --output out/rows.json > last.log 2>&1 || fail "convert: $(cat last.log)"
-grep -qF '"../data/pictures/grey.jpg"' out/rows.json || fail "convert: $(cat out/rows.json)"
+grep -qF '"../data/pictures/rgb.png"' out/rows.json || fail "convert: $(cat out/rows.json)"
 
 # The manifest: each picture once, and a changed one is named with its step.
-[ "$(grep -o '"images": {[^}]*}' run/manifest.jsonl | grep -o 'grey[^"]*' | sort | tr '\n' ' ')" = 'grey.jpg grey.png ' ] || fail "manifest: $(cat run/manifest.jsonl)"
+[ "$(grep -o '"images": {[^}]*}' run/manifest.jsonl | grep -o '[a-z]*\.png' | sort | tr '\n' ' ')" = 'grey.png rgb.png ' ] || fail "manifest: $(cat run/manifest.jsonl)"
 "$temper" verify run > last.log 2>&1 || fail "verify: $(cat last.log)"
-cp "$golden"/images/files/grey_alpha.png data/pictures/grey.png
+cp data/pictures/rgb.png data/pictures/grey.png
 "$temper" verify run > last.log 2>&1
 [ $? = 1 ] || fail "a changed picture: $(cat last.log)"
 says 'data/pictures/grey.png: its SHA-256 is'

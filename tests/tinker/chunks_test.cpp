@@ -122,7 +122,7 @@ TEST_CASE("a datum with an image has the log-probabilities that training gives i
   const std::string found = result(batch);
   CHECK(found.find(bytes) != found.npos);
   CHECK(found == result(batch_of("grey.png", true)));
-  CHECK(found != result(batch_of("turn_late.png", true)));
+  CHECK(found != result(batch_of("rgb.png", true)));
   adapter.step({.learning_rate = 1e-2});
   CHECK(found != result(batch_of("grey.png", true)));
 }
