@@ -82,9 +82,13 @@ int run_jointly(const TrainingVerb& verb, std::vector<JointSweepRun>& runs, int6
       if (!interrupted()) ended();
     });
   train::JointRuns(most_tokens).run(work);
-  const bool stopped = interrupted();
-  if (!stopped) let_interrupts_end();
-  return stopped ? stopped_status() : 0;
+  if (interrupted()) {
+    std::cerr << "temper: the sweep was stopped; the same command continues from there"
+              << std::endl;
+    return stopped_status();
+  }
+  let_interrupts_end();
+  return 0;
 }
 
 }  // namespace temper::cli
