@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/image/thumbnail.h"
 #include "temper/rl/quantile.h"
 #include "temper/text/unicode.h"
 #include "temper/train/group_means.h"
@@ -197,6 +198,21 @@ std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most
   return repair_utf8(text.substr(text.size() - std::min(text.size(), most)));
 }
 
+// Small ones of the first images, as data: URIs.
+std::string Observer::pictures_of(const EpisodeGroup& group, const Episode& episode) const {
+  constexpr int64_t kSide = 96, kMostPictures = 4;
+  std::string uris;
+  int64_t count = 0;
+  for (const ImageSpan& span : group.images(episode)) {
+    if (span.first > 0 || ++count > kMostPictures) continue;
+    try {
+      uris += (uris.empty() ? "" : " ") + data_uri(to_png(shrunk(span.image->decode(), kSide)));
+    } catch (const DataError&) {  // its file has changed since it was sampled from
+    }
+  }
+  return uris;
+}
+
 void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
@@ -207,6 +223,7 @@ void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
     shown_.push_back({{std::to_string(group.id), prompt_end(group.prompt(episode), kReportBytes),
                        repair_utf8(episode.text.substr(0, kReportBytes)), str(episode.reward),
                        std::to_string(group.sampled_tokens(episode))},
+                      pictures_of(group, episode),
                       episode.turns > 0 ? turns_of(group, episode) : std::vector<TableRow>()});
   }
   const double now = steady_seconds();
@@ -222,8 +239,13 @@ std::vector<Report::Table> Observer::samples() const {
   if (shown_.empty()) return {};
   Report::Table samples{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, {}};
   Report::Table turns{"Turn by turn", {"group", "who", "what it says", "tokens"}, {}};
+  const bool sees = std::any_of(shown_.begin(), shown_.end(),
+                                [](const Shown& shown) { return !shown.pictures.empty(); });
+  if (sees) samples.header.emplace_back("images");
+  if (sees) samples.pictures = samples.header.size() - 1;
   for (const Shown& shown : shown_) {
     samples.rows.push_back(shown.sample);
+    if (sees) samples.rows.back().push_back(shown.pictures);
     turns.rows.insert(turns.rows.end(), shown.turns.begin(), shown.turns.end());
   }
   std::vector<Report::Table> tables{std::move(samples)};
@@ -236,19 +258,24 @@ std::vector<Observer::TableRow> Observer::turns_of(const EpisodeGroup& group,
                                                    const Episode& episode) const {
   std::vector<TableRow> rows;
   if (!tokenizer_) return rows;
-  const auto add = [&](const char* who, std::span<const int32_t> tokens) {
+  const auto add = [&](const char* who, std::span<const int32_t> all, const ImageSpans& images) {
+    std::vector<int32_t> tokens(all.begin(), all.end());
+    for (size_t i = images.size(); i-- > 0;)  // an image's tokens say nothing
+      tokens.erase(tokens.begin() + images[i].begin,
+                   tokens.begin() + images[i].begin + images[i].count);
     rows.push_back({rows.empty() ? std::to_string(group.id) : "", who,
                     repair_utf8(tokenizer_->decode(tokens).substr(0, kReportBytes)),
-                    std::to_string(tokens.size())});
+                    std::to_string(all.size())});
   };
-  add("prompt", group.prompt(episode));
+  add("prompt", group.prompt(episode), group.prompt_images(episode));
   int32_t before = group.segments[static_cast<size_t>(episode.path[0])].parent;
   for (const int32_t s : episode.path) {
     const Segment& segment = group.segments[static_cast<size_t>(s)];
     add(segment.sampled            ? "policy"
         : segment.parent == before ? "environment"
                                    : "environment, earlier turns rewritten",
-        std::span(segment.tokens).subspan(static_cast<size_t>(segment.repeated)));
+        std::span(segment.tokens).subspan(static_cast<size_t>(segment.repeated)),
+        spans_within(segment.images, segment.repeated, std::ssize(segment.tokens)));
     before = s;
   }
   rows.push_back({"", "reward", str(episode.reward), ""});

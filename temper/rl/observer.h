@@ -54,6 +54,7 @@ class Observer {
                bool compares_groups = true);
 
  private:
+  std::string pictures_of(const EpisodeGroup& group, const Episode& episode) const;
   std::string prompt_end(const std::vector<int32_t>& prompt, size_t most) const;
 
   train::Messages& messages_;
@@ -64,6 +65,7 @@ class Observer {
   using TableRow = std::vector<std::string>;
   struct Shown {
     TableRow sample;
+    std::string pictures;  // of its images; empty: it has none
     std::vector<TableRow> turns;
   };
   std::vector<TableRow> turns_of(const EpisodeGroup& group, const Episode& episode) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
@@ -168,6 +169,21 @@ std::string folded(const std::string& text) {
          escape_html(text.substr(shown)) + "</details>";
 }
 
+// The cell's pictures; what is none is text.
+std::string pictures(const std::string& cell) {
+  constexpr std::string_view
+      kBegin = "data:image/png;base64,",
+      kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+  std::string out;
+  std::istringstream uris(cell);
+  for (std::string uri; uris >> uri;) {
+    const bool shown = uri.starts_with(kBegin) &&
+                       uri.find_first_not_of(kDigits, kBegin.size()) == std::string::npos;
+    out += shown ? "<img alt=\"\" src=\"" + uri + "\"> " : escape_html(uri) + " ";
+  }
+  return out;
+}
+
 std::string table(const Report::Table& table) {
   std::string out =
       "<h2>" + escape_html(table.title) + "</h2><div class=\"card scroll\"><table><thead><tr>";
@@ -175,7 +191,8 @@ std::string table(const Report::Table& table) {
   out += "</tr></thead><tbody>";
   for (const std::vector<std::string>& row : table.rows) {
     out += "<tr>";
-    for (const std::string& text : row) out += "<td>" + folded(text) + "</td>";
+    for (size_t i = 0; i < row.size(); ++i)
+      out += "<td>" + (table.pictures == i ? pictures(row[i]) : folded(row[i])) + "</td>";
     out += "</tr>";
   }
   return out + "</tbody></table></div>\n";

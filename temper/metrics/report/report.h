@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ struct Report {
     std::string title;
     std::vector<std::string> header;
     std::vector<std::vector<std::string>> rows;
+    // The column, if any, whose cells are small pictures: data: URIs with spaces between them.
+    std::optional<size_t> pictures = {};
   };
 
   std::string title;                                         // "sft of Qwen3-0.6B"

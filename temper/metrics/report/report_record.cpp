@@ -13,9 +13,11 @@ std::string report_record(const Report& report, int64_t planned_steps) {
   record["summary"] = Json::array();
   for (const auto& [name, value] : report.summary) record["summary"].push_back({name, value});
   record["tables"] = Json::array();
-  for (const Report::Table& table : report.tables)
+  for (const Report::Table& table : report.tables) {
     record["tables"].push_back(
         {{"title", table.title}, {"header", table.header}, {"rows", table.rows}});
+    if (table.pictures) record["tables"].back()["pictures"] = *table.pictures;
+  }
   record["metrics"] = Json::array();
   for (const MetricInfo& info : report.metrics)
     record["metrics"].push_back({{"name", info.name},
@@ -38,10 +40,13 @@ ReportRecord read_report_record(const std::string& text, const std::string& wher
     report.final_step = read.value("final_step", int64_t{-1});
     for (const Json& pair : read.at("summary"))
       report.summary.emplace_back(pair.at(0).get<std::string>(), pair.at(1).get<std::string>());
-    for (const Json& table : read.at("tables"))
+    for (const Json& table : read.at("tables")) {
       report.tables.push_back({table.at("title").get<std::string>(),
                                table.at("header").get<std::vector<std::string>>(),
                                table.at("rows").get<std::vector<std::vector<std::string>>>()});
+      if (table.contains("pictures"))
+        report.tables.back().pictures = table["pictures"].get<size_t>();
+    }
     for (const Json& info : read.at("metrics"))
       report.metrics.push_back({.name = info.at("name").get<std::string>(),
                                 .unit = info.at("unit").get<std::string>(),
