@@ -339,10 +339,11 @@ TEST_CASE("an axis holds its values between ticks whose texts all differ") {
 
 TEST_CASE("a column of pictures shows them, and what is no picture as text") {
   Report report;
-  report.tables = {{"Samples",
-                    {"text", "images"},
-                    {{"data:image/png;base64,AA==", "data:image/png;base64,AB+/ data:image/png;base64,CD=="},
-                     {"b", "data:image/png;base64,\"><script>"}}}};
+  report.tables = {
+      {"Samples",
+       {"text", "images"},
+       {{"data:image/png;base64,AA==", "data:image/png;base64,AB+/ data:image/png;base64,CD=="},
+        {"b", "data:image/png;base64,\"><script>"}}}};
   report.tables[0].pictures = 1;
   const Report again = read_report_record(report_record(report, 1), "record").report;
   for (const Report& shown : {report, again}) {
