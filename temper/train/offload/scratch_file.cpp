@@ -15,7 +15,7 @@ namespace temper::train {
 namespace {
 
 // Far more than any disk needs for one tensor.
-constexpr std::chrono::minutes kDiskPatience{10};
+constexpr std::chrono::minutes kLongestWait{10};
 
 void read_all_at(int fd, void* bytes, size_t size, int64_t place, const std::string& what) {
   char* at = static_cast<char*>(bytes);
@@ -73,9 +73,9 @@ std::future<void> ScratchFile::read(void* bytes, size_t count, int64_t place,
 
 void ScratchFile::wait(std::future<void>& job) {
   if (!job.valid()) return;
-  if (stuck_ || job.wait_for(kDiskPatience) != std::future_status::ready) {
+  if (stuck_ || job.wait_for(kLongestWait) != std::future_status::ready) {
     stuck_ = true;
-    throw RunError(str(what_, ": the disk has not answered for ", kDiskPatience.count(), " minutes"));
+    throw RunError(str(what_, ": the disk has not answered for ", kLongestWait.count(), " minutes"));
   }
   job.get();
 }
