@@ -80,7 +80,8 @@ wrong 'train.offload: found all with train.recompute: none, expected train.recom
 wrong 'train.offload: .*none, activations, optimizer' $sft train.offload=disk
 wrong 'train.offload_dir: found no/such, expected a directory' $sft train.offload=all train.offload_dir=no/such
 wrong 'train.offload_dir: train.offload is none' $sft train.offload_dir=disk
-wrong 'train.offload_dir: found no/such, expected a directory' check $sft train.offload=all train.offload_dir=no/such
+"$temper" check $sft train.offload=all train.offload_dir=no/such output_dir=wrong > check.log
+[ $? = 2 ] && grep -q '^fail *offload .*train.offload_dir: found no/such' check.log || fail "check: $(cat check.log)"
 
 # The plan: less memory, the disk that it takes, and how long a row may be.
 "$temper" check $sft output_dir=planned --json > whole.json 2> check.err || fail "check: $(cat check.err)"
