@@ -77,7 +77,7 @@ wrong() { # WORDS ARGUMENTS...
   [ $status = 2 ] && [ "$(wc -l < wrong.err)" = 1 ] && grep -q "$words" wrong.err || fail "$*: $status, $(cat wrong.err)"
 }
 wrong 'train.offload: found all with train.recompute: none, expected train.recompute: blocks' $sft train.offload=all train.recompute=none
-wrong 'train.offload: .*none, activations, optimizer' $sft train.offload=disk
+wrong 'train.offload: found disk, expected none | activations | optimizer | all' $sft train.offload=disk
 wrong 'train.offload_dir: found no/such, expected a directory' $sft train.offload=all train.offload_dir=no/such
 wrong 'train.offload_dir: train.offload is none' $sft train.offload_dir=disk
 "$temper" check $sft train.offload=all train.offload_dir=no/such output_dir=wrong > check.log
