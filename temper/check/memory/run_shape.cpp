@@ -174,6 +174,7 @@ void add_tower(ModelShape& shape, models::Tower& tower, bool taken, double patch
   // Input and output of each layer whose pass is differentiated; of others the widest two.
   double kept = 0, widest = 0;
   tower.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (models::is_of_adapter(name)) return;  // ModelRole counts them
     const bool matrix = matrices.contains(&p), trains = taken && p.trainable();
     shape.tensors.push_back({.name = str(models::kTowerParent, ".", name),
                              .shape = p.shape(),
@@ -181,7 +182,7 @@ void add_tower(ModelShape& shape, models::Tower& tower, bool taken, double patch
                              .matrix = matrix,
                              .of_tower = true,
                              .trains = trains});
-    if (!matrix || models::is_of_adapter(name)) return;
+    if (!matrix) return;
     const double numbers =
         static_cast<double>(p.shape()[0] + p.shape()[1]) * (tower.is_projector(name) ? 1 : patches);
     widest = std::max(widest, numbers);
