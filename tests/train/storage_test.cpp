@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/group.h"
+#include "temper/models/files/load.h"
 #include "temper/train/policy.h"
 #include "temper/train/roles.h"
 #include "temper/train/sft/sft.h"
@@ -79,6 +80,7 @@ TEST_CASE("a model beside the policy stays in its files' format; one that starts
   read_run_config(config, given, "sft");
   train::Policy policy;
   policy.tensor = dist::alone();
+  policy.model = models::load_model(config.model.path);
   CHECK(train::model_source(config.model.path, config, policy).storage.file);
   const models::Storage start = train::start_source(policy, config).storage;
   CHECK((!start.file && start.weights == WeightFormat::kBFloat16));
