@@ -32,7 +32,7 @@ for model in qwen3_5 qwen2_5_vl gemma3 lfm2_vl smolvlm text; do
 {"prompt_tokens":[1,2$(sevens $b),3$(sevens $a),6],"images":["b.png","$(cat uri)"]}
 {"tokens":[1,2,3,4]}
 J
-  [ $model = gemma3 ] || [ $a != $b ] || fail "$model: both images have $a tokens"
+  [ $model = gemma3 ] || [ $model = smolvlm ] || [ $a != $b ] || fail "$model: both images have $a tokens"
   generate $model rows.jsonl plain --num-samples 3 --temperature 1.4
   [ "$(grep -c . plain)" = 12 ] || fail "$model: not 12 completions"
   for flags in '--max-batch 1' '--max-batch 5 --speculative off'; do

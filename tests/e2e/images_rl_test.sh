@@ -54,10 +54,10 @@ P
 # Other pictures of the same sizes give other samples.
 sed 's/"a.png"/"a2.png"/' prompts.jsonl > other.jsonl
 grpo other data.train=other.jsonl train.max_steps=1
-diff <(head -3 whole/rollouts/step-1.jsonl) <(head -3 other/rollouts/step-1.jsonl) > /dev/null && fail "the picture changes nothing"
+cmp -s {whole,other}/rollouts/step-1.jsonl && fail "the picture changes nothing"
 
 # Killed between the two updates of a batch, or while batches are sampled ahead.
-counted() { numbers "$1/metrics.jsonl" | sed 's/"rollout_wait_seconds": [^,}]*,*//'; }
+counted() { numbers "$1/metrics.jsonl" | sed 's/"rollout_wait_seconds": [^,}]*,*//' | tr -s ' '; }
 for options in '' 'rl.max_staleness=3 rollout.update=continue'; do
   rm -rf full part
   grpo full $options
