@@ -229,7 +229,7 @@ std::vector<ForwardBackward::Made> ForwardBackward::run(
 void ForwardBackward::add_to(train::ForwardPass& pass) const {
   for (size_t d = piece_.begin; d < piece_.end; ++d)
     pass.add_row(batch_.tokens[d], batch_.targets[d].position, batch_.targets[d].token,
-                 adapter_.index());
+                 adapter_.index(), batch_.images[d]);
 }
 
 // Of the piece's targets, whose log-probabilities `logprobs` begins with; adds the loss's

@@ -461,11 +461,17 @@ int64_t pass_tokens(const RunConfig& config) {
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
                      std::string_view verb, std::span<const std::string> elsewhere) {
   config.written = read_config_arguments(arguments, Fields::of(config));
-  std::erase_if(config.written.entries, [&](const YamlNode::Entry& entry) {
-    if (std::find(elsewhere.begin(), elsewhere.end(), entry.key) == elsewhere.end()) return false;
-    config.warnings.push_back(str(entry.origin.str(), ": `", entry.key, "` is not used by ", verb));
+  const auto is_elsewhere = [&](const YamlNode::Entry& entry, const std::string& key) {
+    if (std::find(elsewhere.begin(), elsewhere.end(), key) == elsewhere.end()) return false;
+    config.warnings.push_back(str(entry.origin.str(), ": `", key, "` is not used by ", verb));
     return true;
-  });
+  };
+  std::erase_if(config.written.entries,
+                [&](const YamlNode::Entry& entry) { return is_elsewhere(entry, entry.key); });
+  for (YamlNode::Entry& section : config.written.entries)
+    std::erase_if(section.value.entries, [&](const YamlNode::Entry& entry) {
+      return is_elsewhere(entry, section.key + "." + entry.key);
+    });
   config.prepare();
   read_fields(config.written, "", Fields::of(config));
   config.resolve(verb);

@@ -286,8 +286,8 @@ data::RowSurvey survey_rows(const data::RowOrder& order, typename data::Loader<R
 int64_t pass_tokens(const RunConfig& config);
 
 // Reads files and overrides in order, later ones win, into `config`, completes and checks it.
-// Sections that only other verbs have (`elsewhere`) are passed over with a warning, so that verbs
-// may share a file. Throws ConfigError.
+// Sections and keys that only other verbs have (`elsewhere`: "ppo", "rollout.server") are passed
+// over with a warning, so that verbs may share a file. Throws ConfigError.
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
                      std::string_view verb, std::span<const std::string> elsewhere = {});
 

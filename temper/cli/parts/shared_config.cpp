@@ -70,16 +70,34 @@ std::vector<std::string> other_sections(const std::string& verb) {
       if (std::find(own.begin(), own.end(), section) == own.end() &&
           std::find(others.begin(), others.end(), section) == others.end())
         others.push_back(section);
+  // Servers and the like, which only reinforcement learning has.
+  const std::string shared = "rollout";
+  if (std::ranges::find(own, shared) == own.end()) return others;
+  std::set<std::string> keys;
+  std::visit(
+      [&](auto type) {
+        typename decltype(type)::type config;
+        add_keys(config, keys);
+      },
+      find_training_verb(verb)->config);
+  const std::vector<std::string> here = names_below(keys, shared);
+  for (const std::string& name : names_below(all_keys(), shared))
+    if (std::ranges::find(here, name) == here.end()) others.push_back(shared + "." + name);
   return others;
 }
 
 void check_other_sections(const YamlNode& written, const std::string& verb) {
   const std::vector<std::string> others = other_sections(verb);
   std::set<std::string> keys;
-  for (const YamlNode::Entry& entry : written.entries) {
-    if (std::find(others.begin(), others.end(), entry.key) == others.end()) continue;
+  const auto check_entry = [&](const YamlNode::Entry& entry, const std::string& key) {
+    if (std::ranges::find(others, key) == others.end()) return;
     if (keys.empty()) keys = all_keys();
-    if (!keys.contains(entry.key)) check_section(entry.value, entry.key, keys);
+    if (!keys.contains(key)) check_section(entry.value, key, keys);
+  };
+  for (const YamlNode::Entry& entry : written.entries) {
+    check_entry(entry, entry.key);
+    for (const YamlNode::Entry& below : entry.value.entries)
+      check_entry(below, entry.key + "." + below.key);
   }
 }
 

@@ -15,7 +15,8 @@ namespace temper::cli {
 // The keys of other trainers and what they are here, sorted by name: for use_key_synonyms().
 std::span<const KeySynonym> key_synonyms();
 
-// The sections of other training verbs that `verb` has not.
+// The sections of other training verbs that `verb` has not, and keys that only others have in a
+// section that it has, too: "rollout.server".
 std::vector<std::string> other_sections(const std::string& verb);
 
 // Throws ConfigError for a key of those sections that no training verb knows.
