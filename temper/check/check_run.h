@@ -17,8 +17,8 @@ void check_run(RunChecks& checks, distill::DistillConfig& config);
 void check_run(RunChecks& checks, rl::RlConfig& config);
 void check_run(RunChecks& checks, rl::PpoConfig& config);
 
-// "train.eval_rewards" and one for each of them, where there are any; plans what they sample, before
-// finish().
+// "train.eval_rewards" and one for each of them, where there are any; plans what they sample,
+// before finish().
 void check_eval_rewards(RunChecks& checks);
 
 // Checks for another machine: those of the model, which missing weights do not fail, and every mesh

@@ -24,7 +24,7 @@ struct BatchStatistics {
   double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
   double turns_mean = 0;                       // in an environment; 0: there is none
   int64_t zero_std_groups = 0, groups = 0;     // groups without a learning signal; all of them
-  Histogram rewards, lengths;  // as reward_mean and length_mean have them
+  Histogram rewards, lengths;                  // as reward_mean and length_mean have them
   std::map<std::string, double> reward_means;  // by reward, unweighted
   std::map<std::string, double> group_means;   // of rewards, by the prompt's group of rows
 

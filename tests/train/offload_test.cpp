@@ -1,11 +1,10 @@
 // What leaves memory for a disk comes back with the same bits (train.offload).
-#include "temper/train/offload/disk_inputs.h"
-
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
 #include <deque>
 
+#include "temper/train/offload/disk_inputs.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -75,7 +75,8 @@ void ScratchFile::wait(std::future<void>& job) {
   if (!job.valid()) return;
   if (stuck_ || job.wait_for(kLongestWait) != std::future_status::ready) {
     stuck_ = true;
-    throw RunError(str(what_, ": the disk has not answered for ", kLongestWait.count(), " minutes"));
+    throw RunError(
+        str(what_, ": the disk has not answered for ", kLongestWait.count(), " minutes"));
   }
   job.get();
 }
