@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/check/check_run.h"
 #include "temper/check/memory/disk.h"
+#include "temper/check/memory/memory.h"
 #include "temper/check/program_checks.h"
 #include "temper/check/rollout_check.h"
 #include "temper/check/text.h"
@@ -70,8 +71,19 @@ std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const Run
   return samples_of(rows, checks.policy.tokenizer.get(), config.rollout.max_new_tokens);
 }
 
+// Plans the memory of a reward's model; `served`: ranks with the role `reward` have it, and those
+// that train do not.
+Finding plan_judge(RunChecks& checks, ModelRole role, const std::string& what, bool served) {
+  if (served)
+    return Finding::pass(str(what, " on ranks of its own, whose weights take ",
+                             megabytes(static_cast<double>(
+                                 model_bytes(role, checks.config.optimizer, Ranks()).weights))));
+  checks.shape.others.push_back(std::move(role));
+  return Finding::pass(what);
+}
+
 Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
-                     const std::vector<rewards::Sample>& samples) {
+                     const std::vector<rewards::Sample>& samples, bool served) {
   if (section.model) {
     const rl::ScalarPlace place = rl::find_scalar_directory(
         *section.model, "rewards: " + section.label() + ": ", "reward model");
@@ -82,8 +94,7 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
                    .trains = false};
     role.storage = rl::trained_storage(place);
     role.note_held(place.base);
-    checks.shape.others.push_back(std::move(role));
-    return Finding::pass(*section.model + ": a reward model");
+    return plan_judge(checks, std::move(role), *section.model + ": a reward model", served);
   }
   if (section.judge.model) {
     rewards::make_reward(section);  // throws what is wrong with it; reads no weights
@@ -91,8 +102,7 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
     ModelRole role{
         .role = "reward_" + section.label(), .shape = checks.other_model(base), .trains = false};
     role.note_held(base);
-    checks.shape.others.push_back(std::move(role));
-    return Finding::pass(*section.judge.model + ": a judge");
+    return plan_judge(checks, std::move(role), *section.judge.model + ": a judge", served);
   }
   if (samples.empty()) {
     rewards::make_reward(section);  // throws where there is none
@@ -228,8 +238,9 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   std::vector<rewards::Sample> samples;
   if (rows) samples = probe_samples(config, checks, *rows->order);
   for (const rewards::RewardSection& reward : config.rewards)
-    checks.with_model("rewards/" + reward.label(),
-                      [&] { return check_reward(checks, reward, samples); });
+    checks.with_model("rewards/" + reward.label(), [&] {
+      return check_reward(checks, reward, samples, !config.roles.reward.empty());
+    });
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
       const generate::ServerSection& section = config.rollout.server;
@@ -290,7 +301,7 @@ void check_eval_rewards(RunChecks& checks) {
                  checks.policy.tokenizer.get(), new_tokens);
   for (const rewards::RewardSection& reward : config.train.eval_rewards)
     checks.with_model("train.eval_rewards/" + reward.label(),
-                      [&] { return check_reward(checks, reward, samples); });
+                      [&] { return check_reward(checks, reward, samples, false); });
   SamplingShape& s = checks.shape.sampling;
   if (s.samples || prompts.empty()) return;
   const int64_t ranks = checks.ranks.product(&dist::Axis::own_rows);

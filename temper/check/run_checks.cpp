@@ -313,6 +313,10 @@ void RunChecks::reference(const std::function<train::FrozenSource()>& declared) 
     const train::FrozenSource source = declared();
     if (source.kind == Kind::kBase)
       return Finding::pass("the policy's base without its adapter: takes no memory");
+    if (!config.roles.reference.empty())
+      return Finding::pass(
+          (source.directory.empty() ? "the policy as it starts" : source.directory) +
+          ": on ranks of its own");
     if (source.kind == Kind::kAdapter) {
       ++shape.policy.adapters;
       return Finding::pass("a copy of the adapter as it starts");

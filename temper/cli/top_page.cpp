@@ -206,7 +206,9 @@ Json shown_rollout(const Json& line) {
 }  // namespace
 
 TopPage::TopPage(std::string run, int64_t planned_steps)
-    : run_(std::move(run)), planned_steps_(planned_steps), rules_{.host = "127.0.0.1"} {}
+    : run_(std::move(run)),
+      planned_steps_(planned_steps),
+      rules_{.host = "127.0.0.1", .has_flags = false} {}
 
 http::Admission TopPage::admit(const http::RequestHead& head) {
   http::Admission admission;

@@ -78,15 +78,15 @@ std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& he
   const bool foreign = !origin.empty() ? !known : head.header("sec-fetch-site") == "cross-site";
   if (foreign)
     return Denial{403, temper::str("requests of web pages from ",
-                                   origin.empty() ? "other sites" : for_log(origin),
-                                   " are refused; --allowed-origins admits sites")};
+                                   origin.empty() ? "other sites" : for_log(origin), " are refused",
+                                   rules.has_flags ? "; --allowed-origins admits sites" : "")};
   if (!rules.api_key.empty() || !is_loopback(rules.host)) return std::nullopt;
   const std::string host = without_port(head.header("host"));
   if (host.empty() || is_address(host) || is_loopback(host) || has(rules.allowed_hosts, host))
     return std::nullopt;
   return Denial{421, temper::str("the header Host names ", for_log(host),
-                                 ", expected localhost or an address; --allowed-hosts admits "
-                                 "other names")};
+                                 ", expected localhost or an address",
+                                 rules.has_flags ? "; --allowed-hosts admits other names" : "")};
 }
 
 std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head) {

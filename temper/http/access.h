@@ -22,6 +22,8 @@ struct AccessRules {
   // requests to localhost and to addresses, unless the name is listed here ("*": any): a web page
   // can make a host name of its own resolve to 127.0.0.1 (DNS rebinding).
   std::vector<std::string> allowed_hosts;
+  // Whether the command has --allowed-origins and --allowed-hosts, which refusals then name.
+  bool has_flags = true;
 };
 
 bool is_loopback(std::string_view host);

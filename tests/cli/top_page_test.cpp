@@ -76,6 +76,8 @@ TEST_CASE("the page answers nothing else, and no other site's pages") {
   head = head_of("/");
   head.headers = {{"host", "evil.example"}};
   CHECK(status(head) == 421);
+  // The command has no flag that admits names.
+  CHECK(page.admit(head).answer->body.find("allowed") == std::string::npos);
   head = head_of("/metrics", "from=0");
   head.headers.emplace_back("origin", "https://evil.example");
   CHECK(status(head) == 403);

@@ -198,6 +198,11 @@ by_model='rewards=[{name: rm, model: rm/final}, {name: length, weight: 0.1}]'
 run one-rm "$by_model"
 run served-rm "$by_model" --nproc 2 'roles.reward=[1]'
 as one-rm served-rm
+# The plan of a rank that trains has the reward model only where that rank has it.
+parts() { "$temper" check grpo run.yaml "$by_model" --json output_dir=planned "$@" | python3 -c 'import json, sys; report = json.load(sys.stdin); print(*report["plan"]["parts"], *(c["message"] for c in report["checks"]))'; }
+parts | grep -q 'reward_rm' || fail "plan without roles: $(parts)"
+parts --nproc 2 'roles.reward=[1]' > parts.txt
+grep -q 'a reward model on ranks of its own' parts.txt && ! grep -q 'reward_rm' parts.txt || fail "plan with roles.reward: $(cat parts.txt)"
 refused 'rank 1 has another role too' grpo run.yaml --nproc 2 "$by_model" 'roles={rollout: [1], reward: [1]}'
 refused 'no entry of rewards has a model' grpo run.yaml --nproc 2 'roles.reward=[1]'
 refused 'this verb has no rewards' sft --nproc 2 model.path=model data.train=prompts.jsonl 'roles.reward=[1]'
