@@ -109,6 +109,14 @@ std::vector<ops::QueryPiece> pieces_of(const Forest& whole, const std::vector<To
   return pieces;
 }
 
+// Rows of x. LibTorch's index_select has no form for tensors without values (plans of memory).
+at::Tensor rows_at(const at::Tensor& x, const at::Tensor& index) {
+  if (!x.is_meta()) return x.index_select(0, index.to(x.device()));
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape[0] = index.size(0);
+  return at::empty(shape, x.options());
+}
+
 }  // namespace
 
 const std::shared_ptr<const Forest>& Context::whole() const {
@@ -157,7 +165,7 @@ at::Tensor DividedRows::all_of(const at::Tensor& x) const {
   shape[0] = most_ * ranks_->size();
   at::Tensor parts = at::empty(shape, x.options());
   if (parts.numel() > 0) ranks_->all_gather(part, parts);
-  return parts.index_select(0, index_.to(x.device()));
+  return rows_at(parts, index_);
 }
 
 at::Tensor DividedRows::sum_of(const at::Tensor& dall, int64_t rows) const {
@@ -184,8 +192,8 @@ at::Tensor DividedRows::gather(const at::Tensor& x, bool alike) const {
     std::vector<int64_t> shape = d[0].sizes().vec();
     shape[0] = rows;
     at::Tensor own_rows = at::zeros(shape, d[0].options());
-    const at::Tensor places = at::tensor(this_.own(), at::kLong).to(d[0].device());
-    own_rows.narrow(0, 0, places.size(0)).copy_(d[0].index_select(0, places));
+    const at::Tensor places = at::tensor(this_.own(), at::kLong);
+    own_rows.narrow(0, 0, places.size(0)).copy_(rows_at(d[0], places));
     return ops::Tensors{own_rows};
   });
 }

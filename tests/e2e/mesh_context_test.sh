@@ -64,6 +64,12 @@ same full half
 run sft more $options
 same full more
 
+# The plan of a rank that has a part of the tokens.
+for model in qwen3 gpt_oss deepseek_v3 qwen3_5_text; do
+  "$temper" check sft --nproc 2 model.path=$model $sft mesh.context=2 train.recompute=blocks output_dir=planned > plan.log 2>&1 &&
+    grep -q '^pass *memory' plan.log || fail "plan of $model: $(grep -v ^pass plan.log)"
+done
+
 # What compares whole rows is refused.
 refused() { # WORDS VERB ARGUMENTS
   local words=$1 status=0
