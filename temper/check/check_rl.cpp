@@ -206,9 +206,12 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
           });
         return declared;
       },
-      [](const data::PromptRow& row) {
+      [&](const data::PromptRow& row) {
         const auto tokens = static_cast<int64_t>(row.tokens.size());
-        return RowSize{tokens, 0, tokens};
+        RowSize size{tokens, 0, tokens};
+        // An environment makes another episode of other fields, whatever the prompt.
+        if (config.environment.any()) size.key = std::hash<std::string>()(dump_json(*row.fields));
+        return size;
       },
       false);
   if (rows) shape_run(checks, config, *rows);

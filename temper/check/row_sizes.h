@@ -85,7 +85,8 @@ class ImageChecks {
   int64_t images_ = 0, tokens_ = 0;
 };
 
-// Reads every row, and decodes its images. Throws what is wrong with the first wrong one.
+// Reads every row, and decodes its images. Throws what is wrong with the first wrong one. Rows
+// whose size has another key before key_of is added to it are different.
 template <class Row, class SizeOf>
 RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::Read read,
                       SizeOf size_of) {
@@ -114,7 +115,7 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
           if (!row->group.empty()) ++sizes.groups[source][row->group];
         }
         if constexpr (requires { key_of(*row); }) {
-          size.key = key_of(*row);
+          size.key += key_of(*row);
           size.asked = asked_key_of(*row);
           const std::vector<int32_t>& tokens = first_tokens(*row);
           if (!tokens.empty()) size.first = tokens[0];

@@ -71,6 +71,14 @@ zero_diffs ppo/metrics.jsonl
 # Environments that Temper brings, and the configs of the example.
 "$temper" list environments | grep '^grid_world' > /dev/null || fail "list environments"
 "$temper" grpo "$TEMPER_SOURCE_DIR/configs/grid_world.yaml" train.max_steps=2 train.eval_every=1 > grid.log 2>&1 || fail "grid_world.yaml: $(tail -1 grid.log)"
+# Grids of text: rows with one prompt and different seeds are different episodes.
+for game in frozen_lake sokoban; do
+  python3 "$examples/grid_games_model.py" $game && "$temper" init --config $game/config.json --tokenizer $game --output $game/model > /dev/null || fail "$game: the model"
+  "$temper" check grpo "$TEMPER_SOURCE_DIR/configs/$game.yaml" > $game.log 2>&1 || fail "check $game: $(grep '^fail' $game.log)"
+  grep -q '^pass *data.duplicates' $game.log && grep -q '^pass *data.overlap' $game.log || fail "rows of $game: $(grep '^warn' $game.log)"
+done
+cat frozen_lake/rows.jsonl <(head -1 frozen_lake/rows.jsonl) > twice.jsonl
+"$temper" check grpo "$TEMPER_SOURCE_DIR/configs/frozen_lake.yaml" data.train=twice.jsonl 2>&1 | grep -q '^warn *data.duplicates *1 row repeats' || fail "a repeated row is not named"
 grep -q '"eval/reward_mean"' runs/grid_world/metrics.jsonl && grep -q '"turns_mean"' runs/grid_world/metrics.jsonl || fail "grid_world.yaml: no metrics"
 
 # A tool: the words that this model has are few, so any turn is taken for a call of it by the template's notation.
