@@ -13,6 +13,7 @@
 #include "temper/base/sha256.h"
 #include "temper/cli/experiments/recorded_run.h"
 #include "temper/cli/experiments/repetition.h"
+#include "temper/cli/experiments/rollout_names.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
@@ -130,6 +131,7 @@ class Verify : public Command {
     for (const std::string& file : train::changed_files(moved, inputs.value)) differs(inputs, file);
     for (const auto& [line, what] : train::changed_images(run_->steps(), config.data, moved.data))
       differs(*line, what);
+    output_ = config.output_dir;
     evaluates_ = moved.train.early_stopping.metric || moved.train.keep_best.metric;
     serving_ = moved.roles.serving();
     if constexpr (requires { moved.rollout.server.used(); })
@@ -211,6 +213,23 @@ class Verify : public Command {
         fs::copy(entry.path(), output + "/" + name, fs::copy_options::recursive);
   }
 
+  // The digest of the repeated step's rollout becomes the recorded one where the files differ only
+  // in where images' paths begin.
+  void name_images_alike(const train::ManifestLine& line, Json& again,
+                         const std::string& output) const {
+    const Json recorded = line.value.value("rollout", Json());
+    if (!recorded.is_string() || again.value("rollout", Json()) == recorded) return;
+    for (const char* ending : {".jsonl", ".jsonl.zst"}) {
+      const std::string name = str("/rollouts/step-", line.step(), ending);
+      if (!fs::exists(output + name)) continue;
+      const bool is_kept = fs::exists(run_->directory + name);
+      if (is_recorded_rollout(output + name, recorded.get<std::string>(),
+                              {run_->directory + "/rollouts", output_ + "/rollouts"},
+                              is_kept ? run_->directory + name : ""))
+        again["rollout"] = recorded;
+    }
+  }
+
   // Reports the first step that differs: those after it follow from it.
   void compare(const Part& part, const std::string& output, bool exactly) {
     std::map<int64_t, Json> again;
@@ -219,6 +238,7 @@ class Verify : public Command {
     for (int64_t step = part.from + 1; step <= part.to; ++step) {
       const train::ManifestLine& line = run_->line_of(step);
       if (!again.contains(step)) return differs(line, "the repeated run ended before it");
+      if (exactly) name_images_alike(line, again[step], output);
       std::string what;
       for (const std::string& one : differences(line.value, again[step], exactly))
         what += (what.empty() ? "" : "; ") + one;
@@ -236,7 +256,7 @@ class Verify : public Command {
   bool evaluates_ = false, asks_servers_ = false;
   int64_t found_ = 0, repeated_ = 0;
   int stopped_ = 0;
-  std::string lot_;
+  std::string lot_, output_;  // output_: output_dir of the run's config
 };
 
 }  // namespace
