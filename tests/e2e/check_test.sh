@@ -316,7 +316,7 @@ r = json.load(open("huge.json"))
 parameters = next(c for c in r["checks"] if c["name"] == "model")["values"]["parameters"]
 assert abs(parameters / 405.85e9 - 1) < 1e-3, parameters
 meshes = r["meshes"]
-assert all(m["data"] * m["fsdp"] * m["tensor"] == 1024 for m in meshes) and any(m["tensor"] == 8 for m in meshes)
+assert all(m["data"] * m["fsdp"] * m["context"] * m["tensor"] == 1024 for m in meshes) and any(m["tensor"] == 8 for m in meshes)
 assert not any(m["tensor"] == 16 for m in meshes)  # 8 key and value heads
 # Every mesh computes the same: 8 operations a weight and token, with recomputation, and attention's.
 least = 8 * parameters * 4e6 / 989e12 / 1024
