@@ -8,6 +8,8 @@
 #include "temper/base/error.h"
 #include "temper/base/work_queue.h"
 #include "temper/models/device.h"
+#include "temper/text/tokenizer/tokenizer.h"
+#include "temper/train/policy.h"
 #include "temper/workers/rank_engine.h"
 #include "temper/workers/rank_server.h"
 #include "temper/workers/wire.h"
@@ -82,6 +84,8 @@ train::RunOutcome serve_rewards(train::RunConfig& config,
   std::map<std::string, std::unique_ptr<rewards::Reward>> models;
   for (const rewards::RewardSection& section : rewards)
     if (section.is_model()) models[path_name(section.label())] = rewards::make_reward(section);
+  const auto tokenizer = Tokenizer::load_directory(config.model.path);
+  const auto images = train::images_of(config, tokenizer.get());
   WorkQueue queue;  // one thread uses the models
   server.add(kJudge, [&](const std::string& name, const std::string& body) {
     const auto model = models.find(name);
@@ -89,7 +93,7 @@ train::RunOutcome serve_rewards(train::RunConfig& config,
     std::string verdicts;
     queue
         .run([&] {
-          const std::vector<rewards::Sample> samples = parse_samples(body);
+          const std::vector<rewards::Sample> samples = parse_samples(body, images.get());
           verdicts = verdicts_text(model->second->judge(samples));
         })
         .get();

@@ -31,10 +31,10 @@ T member(const Json& json, const char* key) {
 }
 
 // Each image once, and which tokens stand for which: [begin, count, first, image].
-Json images_json(std::span<const ExternalRows> rows) {
+Json images_json(const ImageSpans& images) {
   std::map<std::string, size_t> numbers;
   Json sources = Json::array(), spans = Json::array();
-  for (const ImageSpan& span : models::image_spans(rows)) {
+  for (const ImageSpan& span : images) {
     const auto [at, added] = numbers.try_emplace(span.image->digest(), numbers.size());
     if (added) sources.push_back(span.image->source());
     spans.push_back({span.begin, span.count, span.first, at->second});
@@ -42,8 +42,7 @@ Json images_json(std::span<const ExternalRows> rows) {
   return {{"sources", std::move(sources)}, {"spans", std::move(spans)}};
 }
 
-std::vector<ExternalRows> parse_images(const Json& json, const data::ImageFormat* format,
-                                       int64_t tokens) {
+ImageSpans parse_images(const Json& json, const data::ImageFormat* format, int64_t tokens) {
   const auto spans = member<std::vector<std::array<int64_t, 4>>>(json, "spans");
   check<DataError>(format || spans.empty(), kWhere, ": images, which this model does not see");
   std::vector<std::shared_ptr<const Image>> images;
@@ -58,14 +57,14 @@ std::vector<ExternalRows> parse_images(const Json& json, const data::ImageFormat
     least = begin + count;
     out.push_back({begin, count, first, images[static_cast<size_t>(image)], format->processor});
   }
-  return models::external_rows(out);
+  return out;
 }
 
 }  // namespace
 
 std::string sample_text(int64_t version, const generate::Request& request) {
   return dump_json({{"version", version},
-                    {"images", images_json(request.rows)},
+                    {"images", images_json(models::image_spans(request.rows))},
                     {"index", request.index},
                     {"prompt", request.prompt},
                     {"samples", request.num_samples},
@@ -84,7 +83,8 @@ SampleAsk parse_sample(const std::string& text, const generate::GenerationOption
   generate::Request& r = ask.request;
   r.index = member<int64_t>(json, "index");
   r.prompt = member<std::vector<int32_t>>(json, "prompt");
-  r.rows = parse_images(member<Json>(json, "images"), images, std::ssize(r.prompt));
+  r.rows = models::external_rows(
+      parse_images(member<Json>(json, "images"), images, std::ssize(r.prompt)));
   r.num_samples = member<int64_t>(json, "samples");
   r.first_sample = member<int64_t>(json, "first_sample");
   r.position = member<int64_t>(json, "position");
@@ -128,7 +128,7 @@ std::string score_text(const train::ForwardPass& pass, double temperature) {
   const Forest& f = *pass.forest;
   const ops::KeptTokens none, &kept = pass.kept ? *pass.kept : none;
   return dump_json({{"tokens", f.tokens},
-                    {"images", images_json(f.rows)},
+                    {"images", images_json(models::image_spans(f.rows))},
                     {"segment_start", f.segment_start},
                     {"parent", f.parent},
                     {"rows", pass.row_M},
@@ -149,7 +149,7 @@ ScoreAsk parse_score(const std::string& text, const data::ImageFormat* images) {
   ask.pass.target_M = member<std::vector<int64_t>>(json, "targets");
   const int64_t count = static_cast<int64_t>(tokens.size());
   const std::vector<ExternalRows> all_rows =
-      parse_images(member<Json>(json, "images"), images, count);
+      models::external_rows(parse_images(member<Json>(json, "images"), images, count));
   bool fits = start.size() == parent.size() + 1 && start.front() == 0 && start.back() == count &&
               ask.pass.row_M.size() == ask.pass.target_M.size() && std::isfinite(ask.temperature);
   for (size_t s = 0; fits && s < parent.size(); ++s) {
@@ -196,6 +196,7 @@ std::string samples_text(std::span<const rewards::Sample> samples) {
                     {"where", s.where},
                     {"prompt_tokens", s.prompt_tokens},
                     {"completion_tokens", s.completion_tokens},
+                    {"images", images_json(s.images)},
                     {"prompt", s.prompt},
                     {"completion", s.completion},
                     {"has_text", s.has_text},
@@ -205,7 +206,8 @@ std::string samples_text(std::span<const rewards::Sample> samples) {
   return dump_json(list);
 }
 
-std::vector<rewards::Sample> parse_samples(const std::string& text) {
+std::vector<rewards::Sample> parse_samples(const std::string& text,
+                                           const data::ImageFormat* images) {
   std::vector<rewards::Sample> samples;
   for (const Json& json : parse_json(text, kWhere)) {
     rewards::Sample s;
@@ -213,6 +215,8 @@ std::vector<rewards::Sample> parse_samples(const std::string& text) {
     s.where = member<std::string>(json, "where");
     s.prompt_tokens = member<std::vector<int32_t>>(json, "prompt_tokens");
     s.completion_tokens = member<std::vector<int32_t>>(json, "completion_tokens");
+    s.images = parse_images(member<Json>(json, "images"), images,
+                            std::ssize(s.prompt_tokens) + std::ssize(s.completion_tokens));
     s.prompt = member<std::string>(json, "prompt");
     s.completion = member<std::string>(json, "completion");
     s.has_text = member<bool>(json, "has_text");

@@ -28,8 +28,8 @@ struct SampleAsk {
   int64_t version = 0;  // number of updates that the policy has made
   generate::Request request;
 };
-// Images of a request or a pass travel as their paths, or as their bytes where they have none;
-// what parses them knows how the model reads `images` (null: it sees none).
+// Images of a request, a pass or a sample travel as their paths, or as their bytes where they have
+// none; what parses them knows how the model reads `images` (null: it sees none).
 //
 // The text has only max_new_tokens and min_new_tokens of the request's options; parse_sample takes
 // the others from `options`, those of the config.
@@ -53,7 +53,8 @@ at::Tensor parse_scores(const std::string& bytes, int64_t count);
 
 // What a reward reads of samples, and its verdicts.
 std::string samples_text(std::span<const rewards::Sample> samples);
-std::vector<rewards::Sample> parse_samples(const std::string& text);
+std::vector<rewards::Sample> parse_samples(const std::string& text,
+                                           const data::ImageFormat* images = nullptr);
 std::string verdicts_text(std::span<const rewards::Verdict> verdicts);
 std::vector<rewards::Verdict> parse_verdicts(const std::string& text, size_t count);
 

@@ -100,6 +100,8 @@ zero_diffs ppo/metrics.jsonl
 [ -s ppo/critic/preprocessor_config.json ] || fail "the critic does not see"
 "$temper" ppo run.yaml output_dir=ppo2 ppo.critic=ppo/critic train.max_steps=1 > ppo.log 2>&1 || fail "ppo.critic: $(tail -3 ppo.log)"
 grpo judged 'rewards=[{model: ppo/critic}]' train.max_steps=1
+grpo elsewhere --nproc 2 'roles={reward: [1]}' 'rewards=[{model: ppo/critic}]' train.max_steps=1
+as judged elsewhere
 sed -n 4p prompts.jsonl > texts.jsonl
 "$temper" ppo run.yaml output_dir=blind model.vision=none data.train=texts.jsonl train.max_steps=1 > ppo.log 2>&1 || fail "blind: $(tail -3 ppo.log)"
 grpo told 'rewards=[{model: blind/critic}]' train.max_steps=1
