@@ -305,8 +305,7 @@ class Serve : public Command {
   tinker::ServiceOptions tinker_options() {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
-    options.chunks = {data::find_image_format(model_.model, options_.format.tokenizer.get()),
-                      options_.format.tokenizer};
+    options.chunks = {options_.format.images, options_.format.tokenizer};
     options.most_positions = options_.most_positions;
     options.most_sampling = most_requests_;
     options.warn = options_.warn;

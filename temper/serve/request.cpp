@@ -22,15 +22,24 @@ bool is_id_list(const Json& value) {
   return true;
 }
 
+// More cost memory before their tokens are counted.
+constexpr size_t kMostImages = 1024;
+void count_image(size_t& images) {
+  check<DataError>(++images <= kMostImages, "more than ", kMostImages, " images");
+}
+
 // The images that the ids, or placeholders, of a prompt stand for.
 void read_images(Members& members, CompletionRequest& out) {
   const Json* const images = members.find("images");
   if (!images || images->is_null() || *images == Json::array()) return;
   if (!images->is_array() || out.prompts.size() != 1)
     wrong("images", *images, "a list of data: URIs, with one prompt");
-  for (const Json& one : *images)
+  size_t number = 0;
+  for (const Json& one : *images) {
+    count_image(number);
     if (!one.is_string() || !is_data_uri(one.get_ref<const std::string&>()))
       wrong("images", one, "an image as a data: URI");
+  }
   out.images.assign(images->begin(), images->end());
   out.has_images = true;
 }
@@ -59,13 +68,14 @@ Json read_image_part(const Json& part) {
 }
 
 // A content is a text, or parts: texts, which some templates read, and images.
-void read_content(Json& message, CompletionRequest& out) {
+void read_content(Json& message, CompletionRequest& out, size_t& images) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null() || content->is_string()) return;
   if (!content->is_array())
     wrong("messages", *content, "a `content` that is a text or a list of parts");
   for (Json& part : *content) {
     if (data::is_image(part)) {
+      count_image(images);
       part = read_image_part(part);
       out.has_images = true;
     } else if (!text_of_parts(Json::array({part}))) {
@@ -98,10 +108,11 @@ Json read_messages(Members& members, CompletionRequest& out) {
   if (!given->is_array() || given->empty())
     wrong("messages", *given, "a list of messages, not empty");
   Json messages = *given;
+  size_t images = 0;
   for (Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       wrong("messages", message, R"({"role": ..., "content": ...})");
-    read_content(message, out);
+    read_content(message, out, images);
     parse_arguments(message);
   }
   return messages;

@@ -146,6 +146,11 @@ TEST_CASE("images come in data: URIs, and parts have nothing else") {
         R"({"type": "image_url", "image_url": {"url": 1}})", R"({"type": "input_audio"})"})
     CHECK_MESSAGE(problem(parts(wrong), true).starts_with("`messages`: found "), wrong);
   CHECK_FALSE(chat(R"("n": 1)").has_images);
+  const std::string one = R"({"type": "image_url", "image_url": {"url": "data:,"}})";
+  std::string many = one;
+  for (int i = 1; i < 1024; ++i) many += "," + one;
+  CHECK(problem(parts(many), true) == "");
+  CHECK(problem(parts(many + "," + one), true) == "more than 1024 images");
 }
 
 TEST_CASE("what is wrong is named") {
