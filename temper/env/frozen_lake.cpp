@@ -27,6 +27,7 @@ class FrozenLake : public Environment {
     const RowFields fields{"frozen_lake", row};
     seed_ = static_cast<uint64_t>(fields.whole("seed", 0, 0, INT64_MAX));
     is_slippery_ = fields.truth("is_slippery", false);
+    moved_ = 0;
     steps_left_ = fields.whole("max_steps", 20, 1, 10000);
     format_penalty_ = fields.number("format_penalty", -0.1, -1e6, 1e6);
     map_ = fields.grid("map", "SFHG");

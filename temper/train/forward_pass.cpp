@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "temper/data/loader.h"
+#include "temper/models/device.h"
 #include "temper/models/vision/image_rows.h"
 #include "temper/nn/mixed_adapters.h"
 #include "temper/ops/host.h"
@@ -168,7 +169,9 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
                    const PassOptions& options) {
   PassOptions unwatched = options;
   unwatched.watched = false;
-  if (JointRun* joint = JointRun::current(); joint && joint->shares(model, pass, unwatched))
+  // On a GPU, LibTorch's one thread for gradients would wait for itself.
+  JointRun* const joint = models::chosen_device().is_cpu() ? JointRun::current() : nullptr;
+  if (joint && joint->shares(model, pass, unwatched))
     return model.values(joint->hidden(pass, unwatched), pass.scored_row_K);
   const RankPass of_rank(model, pass);
   return of_rank.of_scored(

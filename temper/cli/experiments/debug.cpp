@@ -131,6 +131,12 @@ class Debug : public Command {
                 << std::endl;
       return 1;
     }
+    for (const StepTensor& t : theirs) {
+      if (std::ranges::any_of(ours, [&](const StepTensor& o) { return o.is(t); })) continue;
+      std::cout << "step " << step_ << ": the first tensor that differs\n"
+                << printable(str(run_, ": it has none\n", against_, ": ", t.text())) << std::endl;
+      return 1;
+    }
     std::cout << "step " << step_ << ": " << ours.size() << " tensors are the same" << std::endl;
     return 0;
   }

@@ -55,7 +55,8 @@ std::string shared_base(const TrainingVerb& verb, const train::RunConfig& config
   const models::ModelSection& m = config.model;
   const bool alone = !verb.shares_passes || !config.has_adapter() || config.roles.any() ||
                      !config.adapter.modules_to_save.empty() || config.train.profile.steps > 0 ||
-                     config.train.memory_limit;
+                     config.train.memory_limit || m.trains_tower() ||
+                     config.train.offloads_inputs();
   if (alone) return {};
   return str(m.path, '\n', m.tokenizer.value_or(""), '\n', m.device, '\n', m.backend, '\n',
              static_cast<int>(m.dtype), ' ', static_cast<int>(m.arithmetic), ' ',
@@ -79,7 +80,12 @@ int run_jointly(const TrainingVerb& verb, std::vector<JointSweepRun>& runs, int6
         return 0;
       });
       run.failed = status != 0 && !interrupted();
-      if (!interrupted()) ended();
+      // The report of the sweep; that of the run is written.
+      if (!interrupted())
+        with_errors_reported(name + ": ", [&] {
+          ended();
+          return 0;
+        });
     });
   train::JointRuns(most_tokens).run(work);
   if (interrupted()) {

@@ -100,6 +100,7 @@ RankPass::RankPass(const models::Model& model, const ForwardPass& pass) : whole_
   own.dropout.noise_alpha = pass.dropout.noise_alpha;
   own.routers = own_->share->has_none() ? nullptr : pass.routers;
   own.shadow = pass.shadow;
+  own.inputs = pass.inputs;
 }
 
 nn::Context RankPass::context(const PassOptions& options) const {
