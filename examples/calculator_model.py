@@ -13,6 +13,8 @@ import pathlib
 import random
 import sys
 
+import word_model
+
 CALL, END = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "', '"}}\n</tool_call>'
 WORDS = ["<|im_start|>", "<|im_end|>", "user", "assistant", "tool", CALL, END, "*", *"0123456789"]
 TEMPLATE = ("{%- for message in messages %}<|im_start|>{{ message.role }}{{ message.content or '' }}"
@@ -21,19 +23,8 @@ TEMPLATE = ("{%- for message in messages %}<|im_start|>{{ message.role }}{{ mess
 
 out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "calculator")
 out.mkdir(parents=True, exist_ok=True)
-added = [{"id": i, "content": word, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-          "special": word.startswith("<|")} for i, word in enumerate(WORDS)]
-(out / "tokenizer.json").write_text(json.dumps({
-    "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "added_tokens": added,
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-    "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-    "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-              "fuse_unk": False, "byte_fallback": False, "merges": [], "vocab": {word: i for i, word in enumerate(WORDS)}}}))
-(out / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
-(out / "config.json").write_text(json.dumps({
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": len(WORDS), "hidden_size": 64, "intermediate_size": 192,
-    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0, "max_position_embeddings": 128, "tie_word_embeddings": True, "eos_token_id": 1}))
+word_model.write_tokenizer(out, WORDS, TEMPLATE)
+word_model.write_config(out, WORDS, layers=2, positions=128)
 
 
 def question():

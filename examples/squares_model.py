@@ -15,6 +15,8 @@ import struct
 import sys
 import zlib
 
+import word_model
+
 WORDS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "user", "assistant",
          "how many squares?", *"0123456789"]
 TEMPLATE = ("{%- for message in messages %}<|im_start|>{{ message.role }}{%- if message.content is string %}{{ message.content }}"
@@ -35,15 +37,7 @@ def write_json(name, value):
 
 
 def write_model():
-    added = [{"id": i, "content": word, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-              "special": word.startswith("<|")} for i, word in enumerate(WORDS)]
-    write_json("tokenizer.json", {
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "added_tokens": added,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "merges": [], "vocab": {word: i for i, word in enumerate(WORDS)}}})
-    write_json("tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": TEMPLATE})
+    word_model.write_tokenizer(out / "model", WORDS, TEMPLATE)
     write_json("preprocessor_config.json", {
         "image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 8, "temporal_patch_size": 2, "merge_size": 2,
         "size": {"shortest_edge": 256, "longest_edge": 65536}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
