@@ -35,13 +35,12 @@ class Debug : public Command {
   void declare(Flags& f) override {
     f.about(
         "Repeats a step of a run, from the checkpoint before, and shows what trained in it: of "
-        "each "
-        "weight before and after, and of its gradient (over all ranks, before clipping), norm, "
+        "each weight before and after, and of its gradient (over all ranks, before clipping), "
+        "norm, "
         "smallest and largest value and the beginning of a digest of its bytes, by rank.\n"
         "PATTERN selects names; * matches any characters. With --against the same step of another "
         "run is repeated too, and the first tensor that differs is shown: exit status 1, or 0 "
-        "where "
-        "none does.\n"
+        "where none does.\n"
         "examples:\n"
         "  temper debug runs/a 120 '*layers.3.*'\n"
         "  temper debug runs/a 120 --against runs/b");
@@ -121,22 +120,26 @@ class Debug : public Command {
   }
 
   int compare(const std::vector<StepTensor>& ours, const std::vector<StepTensor>& theirs) const {
-    for (const StepTensor& t : ours) {
-      const auto other =
-          std::find_if(theirs.begin(), theirs.end(), [&](const StepTensor& o) { return o.is(t); });
-      if (other != theirs.end() && other->digest == t.digest && other->shape == t.shape) continue;
+    const auto find = [](const std::vector<StepTensor>& in,
+                         const StepTensor& t) -> const StepTensor* {
+      const auto at = std::ranges::find_if(in, [&](const StepTensor& o) { return o.is(t); });
+      return at == in.end() ? nullptr : &*at;
+    };
+    const auto differ = [&](const StepTensor* mine, const StepTensor* other) {
+      const auto text = [](const StepTensor* t) {
+        return t ? t->text() : std::string("it has none");
+      };
       std::cout << "step " << step_ << ": the first tensor that differs\n"
-                << printable(str(run_, ": ", t.text(), "\n", against_, ": ",
-                                 other == theirs.end() ? "it has none" : other->text()))
+                << printable(str(run_, ": ", text(mine), "\n", against_, ": ", text(other)))
                 << std::endl;
       return 1;
+    };
+    for (const StepTensor& t : ours) {
+      const StepTensor* const other = find(theirs, t);
+      if (!other || other->digest != t.digest || other->shape != t.shape) return differ(&t, other);
     }
-    for (const StepTensor& t : theirs) {
-      if (std::ranges::any_of(ours, [&](const StepTensor& o) { return o.is(t); })) continue;
-      std::cout << "step " << step_ << ": the first tensor that differs\n"
-                << printable(str(run_, ": it has none\n", against_, ": ", t.text())) << std::endl;
-      return 1;
-    }
+    for (const StepTensor& t : theirs)
+      if (!find(ours, t)) return differ(nullptr, &t);
     std::cout << "step " << step_ << ": " << ours.size() << " tensors are the same" << std::endl;
     return 0;
   }
