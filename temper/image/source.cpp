@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/sha256.h"
@@ -11,15 +12,12 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kDigits =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 // Space between the digits is skipped, as MIME has it; "=" ends them.
 std::string decode_base64(std::string_view text) {
   std::array<int, 256> values;
   values.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int>(i);
+  for (size_t i = 0; i < kBase64Digits.size(); ++i)
+    values[static_cast<unsigned char>(kBase64Digits[i])] = static_cast<int>(i);
   std::string bytes;
   bytes.reserve(text.size() / 4 * 3);
   uint32_t bits = 0;
@@ -94,13 +92,7 @@ std::string image_kind(std::string_view bytes) {
 
 std::string data_uri(std::string_view bytes) {
   std::string out = temper::str("data:image/", image_kind(bytes), ";base64,");
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k)
-      bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
-  }
+  append_base64(bytes, out);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/report/report_chart.h"
@@ -171,14 +172,13 @@ std::string folded(const std::string& text) {
 
 // The cell's pictures; what is none is text.
 std::string pictures(const std::string& cell) {
-  constexpr std::string_view
-      kBegin = "data:image/png;base64,",
-      kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+  constexpr std::string_view kBegin = "data:image/png;base64,";
+  const std::string digits = std::string(kBase64Digits) + "=";
   std::string out;
   std::istringstream uris(cell);
   for (std::string uri; uris >> uri;) {
     const bool shown = uri.starts_with(kBegin) &&
-                       uri.find_first_not_of(kDigits, kBegin.size()) == std::string::npos;
+                       uri.find_first_not_of(digits, kBegin.size()) == std::string::npos;
     out += shown ? "<img alt=\"\" src=\"" + uri + "\"> " : escape_html(uri) + " ";
   }
   return out;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "temper/base/ascii.h"
+
 namespace temper::data {
 namespace {
 
@@ -87,19 +89,11 @@ void append_string(std::string_view text, std::string& out) {
   out += '"';
 }
 
-void append_base64(std::string_view bytes, std::string& out) {
-  constexpr const char* kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+void append_bytes(std::string_view bytes, std::string& out) {
   if (bytes.size() > kMaxRow / 4 * 3 || out.size() > kMaxRow)
     throw std::out_of_range("a row whose files have more than 768 MiB");
   out += '"';
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k)
-      bits = bits << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
-  }
+  append_base64(bytes, out);
   out += '"';
 }
 
@@ -245,7 +239,7 @@ void append_value(const Array& array, int64_t i, std::string& out) {
     case Type::BINARY:
     case Type::LARGE_BINARY:
     case Type::BINARY_VIEW:
-      return append_base64(text_at(array, i), out);
+      return append_bytes(text_at(array, i), out);
     case Type::DATE32:
       return append_string(date(static_cast<const arrow::Date32Array&>(array).Value(i)), out);
     case Type::DATE64:
