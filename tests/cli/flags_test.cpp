@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/process/scratch.h"
 
 using namespace temper;
 using namespace temper::cli;
@@ -86,7 +87,8 @@ TEST_CASE("a misspelt flag is named with the nearest one, also where a required 
 }
 
 TEST_CASE("a file holds flags as keys, and flags win") {
-  const std::string file = "options_test.yaml";
+  const process::ScratchDirectory scratch;
+  const std::string file = scratch.path() + "/options.yaml";
   const auto with = [&](const std::string& text, const Arguments& flags, FlagSample& s) {
     write_file_atomic(file, text);
     Arguments all{file};
