@@ -1,6 +1,7 @@
 # make         the program, build/temper
 # make demo    builds it and trains a small model to add: a short supervised warm-up, then GRPO
-# make test    builds and runs the tests
+# make test    builds and runs the tests of every part, and of the program from outside the short ones
+# make test-long the others, which take as long as all these; make test-all: both
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
 # make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
 #              (make test-packages installs and runs both)
@@ -20,7 +21,7 @@ JOBS ?= $(shell nproc)
 # Many tests wait for processes that they started.
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: all demo test install wheel tarball test-packages format docs bench bench-setup setup clean
+.PHONY: all demo test test-long test-all install wheel tarball test-packages format docs bench bench-setup setup clean
 all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --target temper_main temper_plugins -j $(JOBS)
 
@@ -31,7 +32,15 @@ demo: $(BUILD)/build.ninja
 
 test: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cd $(BUILD) && ctest --output-on-failure --timeout 300 -j $(TEST_JOBS)
+	@cd $(BUILD) && ctest -LE long --output-on-failure --timeout 300 -j $(TEST_JOBS)
+
+test-long: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && ctest -L long --output-on-failure --timeout 300 -j $(TEST_JOBS)
+
+test-all:
+	@$(MAKE) test
+	@$(MAKE) test-long
 
 wheel tarball: all
 	@python3 tools/package.py $@ --build $(BUILD)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compiles every source by itself, without code (-fsyntax-only): a unity build and its precompiled header both hide a
-# missing include. Usage: tools/check_sources.sh [PATTERN]: those of temper/ whose path matches the regular expression,
-# or all. Headers that take longer than most sources are precompiled for the sources that include them, by themselves or
-# by a header.
+# missing include. Usage: tools/check_sources.sh [PATTERN | --recent]: those of temper/ whose path matches the regular
+# expression, those that the last 40 commits changed, or all. Headers that take longer than most sources are precompiled
+# for the sources that include them, by themselves or by a header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build-syntax
@@ -14,8 +14,16 @@ import concurrent.futures, functools, json, os, re, shlex, subprocess, sys
 HEAVY = {"ATen/ATen.h", "nlohmann/json.hpp"}
 LEAST_SOURCES = 4  # that a precompiled header is made for
 build, pattern = os.path.abspath(sys.argv[1]), sys.argv[2]
-commands = [c for c in json.load(open(f"{build}/compile_commands.json"))
-            if os.path.relpath(c["file"]).startswith("temper/") and re.search(pattern, c["file"])]
+commands = [c for c in json.load(open(f"{build}/compile_commands.json")) if os.path.relpath(c["file"]).startswith("temper/")]
+if pattern == "--recent":
+    log = subprocess.run(["git", "log", "-40", "--format=", "--name-only"], capture_output=True, text=True, check=True).stdout
+    # A header that lacks an include is found in the source of its name.
+    recent = {os.path.splitext(name)[0] for name in log.splitlines()}
+    commands = [c for c in commands if os.path.splitext(os.path.relpath(c["file"]))[0] in recent]
+    if not commands:
+        sys.exit(print("check_sources: no source changed lately"))
+else:
+    commands = [c for c in commands if re.search(pattern, c["file"])]
 
 @functools.lru_cache(None)
 def heavy_headers(path):

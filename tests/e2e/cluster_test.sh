@@ -1,5 +1,6 @@
 # Recipes for clusters: the Slurm script runs under a stand-in for srun, the Kubernetes manifest says one thing
 # throughout.
+# Part of `make test`.
 source "$(dirname "$0")/common.sh" "$1"
 recipes=${TEMPER_SOURCE_DIR:?}/configs/cluster
 export OMP_NUM_THREADS=1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a shell offers after the tab key, for bash as it runs, for zsh and fish where they are installed. $1: the
 # program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 touch run.yaml

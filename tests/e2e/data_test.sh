@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # temper data from outside: statistics, balance, duplicates, splits; every format of files; what is wrong with them. $1:
 # the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 python3 - <<'P'

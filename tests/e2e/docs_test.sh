@@ -2,6 +2,7 @@
 # The tables of docs/ are those of the program. Every command of README.md and docs/: its verb, flags, config keys and
 # files exist, and what trains, samples or scores on the demo's files runs, cut short. Links, and pages that the program
 # names, exist; every page is in the map of pages. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 "$temper" demo --output demo --sft-steps 120 --rl-steps 2 > demo.log 2>&1 || fail "demo: $(tail -1 demo.log)"

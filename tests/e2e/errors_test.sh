@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What a user gets wrong: one message that names the place, and exit status 2. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 # expect STATUS 'part of the message' arguments...

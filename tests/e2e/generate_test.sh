@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sampling and judging from the command line: what changes a completion, what must not, and being stopped. $1: the
 # program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 "$temper" demo --output d --sft-steps 30 --rl-steps 1 > log || { cat log; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Reinforcement learning from the command line: the sampler is the trainer to the bit, a run that is killed ends with
 # the uninterrupted run's bits, ranks agree with one, rewards that misbehave hold nothing up. $1: the program.
+# Part of `make test`.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }

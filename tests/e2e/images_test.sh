@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rows with images from the command line: what training counts, what check finds, what the tools for rows make of their
 # paths, and whether a picture is the one that a run read. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 golden=$(cd "$(dirname "$0")/../golden" && pwd)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The manifest of a run: one chain of lines, the same however often the run was killed. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 

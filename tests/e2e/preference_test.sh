@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Preferences from outside: every verb on ids, ranks, resuming, the reward model as a reward, errors. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1

@@ -2,6 +2,7 @@
 # What a prompt is and what a reward model reads: a conversation that ends with its answer is a prompt without it for
 # every verb that samples, and a reward model gives a completion of a chat the number that `eval --pairs` gives it. $1:
 # the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 even_reward

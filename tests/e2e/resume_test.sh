@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a run leaves and finds again: abandoned and damaged checkpoints, changed plans, two runs at once, signals. $1:
 # the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 

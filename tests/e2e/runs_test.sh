@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs that are left alone: saves in the background, limits of memory and of what waits, and the verbs that watch and
 # compare runs. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 

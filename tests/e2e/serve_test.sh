@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The server as clients see it. $1: the program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Training from the command line: a run that is killed ends with the uninterrupted run's bits, ranks agree with one,
 # Ctrl-C is kept, and what `generate` prints `score` computes bit for bit. $1: the program.
+# Part of `make test`.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # temper fork and temper verify: runs that go on from others, and whether a run is what its manifest says. $1: the
 # program.
+# Part of `make test`.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
