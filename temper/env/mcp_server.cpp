@@ -19,7 +19,7 @@ constexpr size_t kMostUnsent = size_t{64} << 20;
 constexpr size_t kKeptStderr = 500;  // characters of the end of standard error that messages quote
 constexpr size_t kQuotedStart = 200;
 constexpr int kNoSuchMethod = -32601;  // JSON-RPC
-constexpr auto kTimeToEnd = std::chrono::milliseconds(200);
+constexpr auto kTimeToEnd = std::chrono::seconds(1);
 
 std::string quoted_start(const std::string& text) {
   return "`" + text.substr(0, kQuotedStart) + "`";
@@ -207,7 +207,7 @@ Json McpServer::await(const char* method, Json parameters, Clock::time_point unt
       if (error) fail(temper::str("answers `", method, "` with the error: ", message_of(*error)));
       return result ? *result : Json();
     }
-    if (!open_) fail(process_.ending() + " before it answered `" + method + "`");
+    if (!open_) fail(ending() + " before it answered `" + method + "`");
     if (Clock::now() >= until)
       fail(temper::str("did not answer `", method,
                        "` in time (environment.start_timeout_seconds and timeout_seconds)"));
@@ -226,6 +226,15 @@ void McpServer::add_awaited(std::vector<pollfd>& fds, Clock::time_point& until) 
   if (!open_) until = Clock::now();
 }
 
+std::string McpServer::ending() const {
+  const Clock::time_point last = Clock::now() + kTimeToEnd;
+  while (!process_.has_ended() && Clock::now() < last) {
+    std::vector<pollfd> fds{{process_.exit(), POLLIN, 0}};
+    process::wait_for(fds, std::min(last, Clock::now() + std::chrono::milliseconds(10)));
+  }
+  return process_.ending();
+}
+
 void McpServer::advance(std::vector<Answer>& answers) {
   move_bytes();
   for (const Json& message : take_messages()) {
@@ -240,14 +249,7 @@ void McpServer::advance(std::vector<Answer>& answers) {
                                              : std::string()});
     calls_.erase(call);
   }
-  if (!open_) {
-    const Clock::time_point last = Clock::now() + kTimeToEnd;
-    while (!process_.has_ended() && Clock::now() < last) {
-      std::vector<pollfd> fds{{process_.exit(), POLLIN, 0}};
-      process::wait_for(fds, std::min(last, Clock::now() + std::chrono::milliseconds(10)));
-    }
-    fail(process_.ending());
-  }
+  if (!open_) fail(ending());
   std::vector<int64_t> late;
   for (const auto& [number, call] : calls_)
     if (Clock::now() >= call.deadline) late.push_back(number);

@@ -57,6 +57,8 @@ class McpServer {
   Json await(const char* method, Json parameters, process::Clock::time_point until);
   void list_tools(process::Clock::time_point until);
   [[noreturn]] void fail(const std::string& how) const;
+  // How it ended, once its output is closed: for a while it may not have.
+  std::string ending() const;
 
   const std::string key_, program_;
   const double timeout_seconds_;
