@@ -11,6 +11,7 @@ if(TEMPER_TORCH)
   set_target_properties(temper temper_main PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
   install(TARGETS temper_main RUNTIME)
 endif()
+install(TARGETS temper_sandbox RUNTIME DESTINATION ${CMAKE_INSTALL_LIBDIR})  # started from beside libtemper_core
 foreach(plugin ${plugins})
   install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # loaded from beside libtemper_core
 endforeach()

@@ -4,7 +4,7 @@ set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
-  list(FILTER found EXCLUDE REGEX "/(kernels|nccl|parquet|xgrammar)/")
+  list(FILTER found EXCLUDE REGEX "/(kernels|nccl|parquet|sandbox|xgrammar)/")
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
@@ -71,6 +71,12 @@ function(temper_core_folders)
       ${CMAKE_DL_LIBS})
   set_target_properties(temper_core PROPERTIES INSTALL_RPATH "$ORIGIN")
   temper_unity(temper_core)
+  # temper-sandbox: starts programs in a sandbox, from beside libtemper_core.
+  file(GLOB sandbox CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/process/sandbox/*.cpp)
+  add_executable(temper_sandbox ${sandbox})
+  target_include_directories(temper_sandbox PRIVATE ${CMAKE_SOURCE_DIR})
+  set_target_properties(temper_sandbox PROPERTIES OUTPUT_NAME temper-sandbox RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  add_dependencies(temper_core temper_sandbox)
 endfunction()
 
 function(temper_folders)

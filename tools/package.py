@@ -109,8 +109,9 @@ def installed(build, prefix):
         (prefix / "bin").mkdir(parents=True)
         (prefix / "lib").mkdir()
         shutil.copy2(pathlib.Path(whole, "bin", "temper"), prefix / "bin" / "temper")
-        for library in sorted(pathlib.Path(whole).glob("lib*/libtemper*.so")) + sorted(pathlib.Path(whole).glob("lib/*/libtemper*.so")):
-            shutil.copy2(library, prefix / "lib" / library.name)
+        for pattern in ("libtemper*.so", "temper-sandbox"):
+            for file in sorted(pathlib.Path(whole).glob(f"lib*/{pattern}")) + sorted(pathlib.Path(whole).glob(f"lib/*/{pattern}")):
+                shutil.copy2(file, prefix / "lib" / file.name)
 
 
 def set_runpath(prefix, *further):

@@ -9,13 +9,16 @@ namespace {
 const char kInThisLibrary = 0;  // its address tells where this library lies
 }
 
-Plugin::Plugin(const std::string& file) {
+std::string file_beside_library(const std::string& file) {
   Dl_info self{};
-  if (dladdr(&kInThisLibrary, &self) == 0) return;
+  if (dladdr(&kInThisLibrary, &self) == 0) return {};
   const auto path = std::filesystem::path(self.dli_fname).parent_path() / file;
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
-  path_ = path.string();
+  return std::filesystem::exists(path, ignored) ? path.string() : "";
+}
+
+Plugin::Plugin(const std::string& file) : path_(file_beside_library(file)) {
+  if (path_.empty()) return;
   handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle_ == nullptr) problem_ = dlerror();
 }

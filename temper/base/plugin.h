@@ -6,6 +6,9 @@
 
 namespace temper {
 
+// The path of a file in the directory that holds this library; empty where there is none.
+std::string file_beside_library(const std::string& file);
+
 class Plugin {
  public:
   // Loads `file` ("libtemper_parquet.so") from the directory that holds this library. It is never

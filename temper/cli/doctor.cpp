@@ -32,6 +32,7 @@
 #include "temper/ops/native/kernels/simd.h"
 #include "temper/ops/product.h"
 #include "temper/ops/weight.h"
+#include "temper/process/sandbox.h"
 
 namespace temper::cli {
 namespace {
@@ -99,6 +100,12 @@ std::string bfloat16_products(kernels::Bfloat16Products found, const char* name)
       break;
   }
   return str("float32, the same bits: this CPU, system or build has no ", name);
+}
+
+// Whether programs can run in a sandbox (the key `sandbox` of rewards and environments).
+std::string sandbox() {
+  const std::string problem = process::sandbox_problem({.on = true});
+  return problem.empty() ? "for programs of rewards and environments" : problem;
 }
 
 // Where quantized weights are kept for the next start.
@@ -213,7 +220,7 @@ void print_machine() {
             << (arrow ? str("read by Arrow ", arrow)
                       : "not read: Arrow's libraries are not here (from pip: "
                         "pip install 'temper-llm[parquet]')")
-            << std::endl;
+            << "\nsandbox      " << sandbox() << std::endl;
   check<ConfigError>(problem.empty(), problem);
 }
 

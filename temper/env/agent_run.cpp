@@ -21,7 +21,8 @@ process::ProcessOptions agent_options(const EnvironmentSection& section, const s
   return {.command = section.openai.command,
           .environment = std::move(variables),
           .limits = section.limits.list(),
-          .scratch = scratch};
+          .scratch = scratch,
+          .sandbox = section.limits.sandbox};
 }
 
 void keep_end(std::string& text, size_t most) {

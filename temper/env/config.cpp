@@ -103,6 +103,23 @@ void EnvironmentSection::fields(Fields& f) {
         "dropped (drop), or the run stops (stop)");
 }
 
+namespace {
+
+std::string find_sandbox_problem(const EnvironmentSection& section) {
+  const process::Sandbox& sandbox = section.limits.sandbox;
+  if (sandbox.on && section.command.empty() && section.openai.command.empty() &&
+      section.tools.empty())
+    return "environment.sandbox: found with no program, expected it beside command, tools or "
+           "openai";
+  if (sandbox.on && !sandbox.network && !section.openai.command.empty())
+    return "environment.sandbox: an agent asks the policy over the network, expected {network: "
+           "true}";
+  const std::string problem = process::sandbox_problem(sandbox);
+  return problem.empty() ? problem : "environment.sandbox: " + problem;
+}
+
+}  // namespace
+
 std::string find_problem(const EnvironmentSection& section) {
   if (!section.name.empty() && !section.command.empty())
     return str("environment: has the name `", section.name,
@@ -141,7 +158,7 @@ std::string find_problem(const EnvironmentSection& section) {
     if (const std::string p = process::program_problem(tool.command); !p.empty())
       return key + ".command: " + p;
   }
-  return {};
+  return find_sandbox_problem(section);
 }
 
 }  // namespace temper::env

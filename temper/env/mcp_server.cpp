@@ -75,7 +75,8 @@ McpServer::McpServer(const std::vector<std::string>& command, const EnvironmentS
       process_({.command = command,
                 .environment = {"TMPDIR=" + scratch_.path()},
                 .limits = section.limits.list(),
-                .scratch = scratch_.path()}) {
+                .scratch = scratch_.path(),
+                .sandbox = section.limits.sandbox}) {
   const Clock::time_point until =
       Clock::now() + process::seconds(section.start_timeout_seconds + section.timeout_seconds);
   try {

@@ -24,7 +24,8 @@ process::ProcessOptions process_options(const ToolSection& tool, const Environme
   return {.command = tool.command,
           .environment = {"TMPDIR=" + scratch},
           .limits = section.limits.list(),
-          .scratch = scratch};
+          .scratch = scratch,
+          .sandbox = section.limits.sandbox};
 }
 
 }  // namespace

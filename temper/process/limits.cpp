@@ -19,6 +19,10 @@ void Limits::fields(Fields& f) {
         "maximum number of processes and threads of this user while a process starts one more "
         "(root has no such limit); null: unlimited",
         at_least(1));
+  f.add("sandbox", sandbox,
+        "whether the program runs in namespaces of its own: it then changes no file outside its "
+        "TMPDIR (and the directories `write`), has no network (but with `network`), sees no other "
+        "process and ends with all that it started");
 }
 
 std::vector<ProcessOptions::Limit> Limits::list() const {

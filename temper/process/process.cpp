@@ -267,22 +267,32 @@ std::string program_problem(std::span<const std::string> command) {
   return problem;
 }
 
-Process::Process(const ProcessOptions& options) : mark_(new_mark()) {
+Process::Process(const ProcessOptions& options)
+    : mark_(new_mark()), sandboxed_(options.sandbox.on) {
   Pipe in, out, err, alive;
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   check(null >= 0, "cannot open /dev/null: ", std::strerror(errno));
   const std::vector<ProcessOptions::Limit> none;
   try {
-    const std::string program = find_program(options.command[0]);
+    std::string program = find_program(options.command[0]);
     check(!program.empty(), "cannot start ", options.command[0], ": program not found");
+    std::vector<std::string> command = options.command;
+    if (sandboxed_) {
+      std::vector<std::string> limits;
+      for (const ProcessOptions::Limit& limit : options.limits)
+        limits.push_back(temper::str(limit.resource, "=", limit.value));
+      command = sandbox_command(options.sandbox, options.scratch, limits, program, command);
+      program = command[0];
+    }
     Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
     leader_ = launch({"sh", "-c", kLeader, "temper-worker", options.scratch, mark_}, "/bin/sh",
                      leader, {});
-    Launch how{
-        .streams = {in.read, out.write, err.write}, .group = leader_, .limits = &options.limits};
+    Launch how{.streams = {in.read, out.write, err.write},
+               .group = leader_,
+               .limits = sandboxed_ ? &none : &options.limits};
     std::vector<std::string> variables = options.environment;
     variables.push_back(mark_);
-    process_ = launch(options.command, program, how, std::move(variables));
+    process_ = launch(std::move(command), program, how, std::move(variables));
   } catch (...) {
     ::close(null);
     end(Clock::duration::zero());
@@ -304,6 +314,9 @@ void Process::end(Clock::duration grace) {
   if (process_ > 0) wait_for_end(process_, grace, info);
   // Until its leader is waited for, the group's number is nobody else's.
   if (leader_ > 0) ::kill(-leader_, SIGKILL);
+  // In it is process 1 of the sandbox. The process that started it, which is not, ends when nothing
+  // of the sandbox is left.
+  if (sandboxed_ && process_ > 0) wait_for_end(process_, kLongestKill, info);
   // The program may have made a process group of its own, as `timeout` does. Until it is waited
   // for, its process id cannot be reused.
   if (process_ > 0) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "temper/process/sandbox.h"
+
 namespace temper::process {
 
 using Clock = std::chrono::steady_clock;
@@ -22,6 +24,7 @@ struct ProcessOptions {
   };
   std::vector<Limit> limits;  // soft and hard, in force before the program's first instruction
   std::string scratch;        // a directory to remove when this program is killed; empty: none
+  Sandbox sandbox = {};       // in which it can change `scratch`; that it is possible is known
 };
 
 // The path of a program as a shell would find it, empty where there is none that can be run.
@@ -67,6 +70,7 @@ class Process {
 
  private:
   const std::string mark_;
+  const bool sandboxed_;
   pid_t leader_ = -1, process_ = -1;
   int input_ = -1, output_ = -1, errors_ = -1, exit_ = -1;
   int alive_ = -1;  // the write end of the pipe that the leader waits on

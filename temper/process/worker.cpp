@@ -25,7 +25,8 @@ void Worker::start() {
   process_.emplace(ProcessOptions{.command = options_.command,
                                   .environment = {"TMPDIR=" + scratch_->path()},
                                   .limits = options_.limits.list(),
-                                  .scratch = scratch_->path()});
+                                  .scratch = scratch_->path(),
+                                  .sandbox = options_.limits.sandbox});
   fresh_ = true;
 }
 

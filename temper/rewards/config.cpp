@@ -129,6 +129,11 @@ std::string find_problem(std::span<const RewardSection> rewards) {
     if (!reward.command.empty() && !reward.reward.empty())
       return str("`", name, "` has a command and names the built-in reward ", reward.reward,
                  "; give one of them");
+    if (reward.limits.sandbox.on && reward.command.empty())
+      return str("`", name, "`: sandbox: found without a command, expected it beside a program");
+    if (const std::string problem = process::sandbox_problem(reward.limits.sandbox);
+        !problem.empty())
+      return str("`", name, "`: sandbox: ", problem);
     if (!names.insert(name).second)
       return str(
           "two rewards are called `", name, "`; give one another name, as in {name: another, ",

@@ -1,0 +1,115 @@
+#include "temper/process/sandbox.h"
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "temper/base/error.h"
+#include "temper/base/plugin.h"
+#include "temper/process/pipes.h"
+#include "temper/process/process.h"
+
+namespace temper {
+namespace {
+
+struct SandboxKeys {
+  process::Sandbox& sandbox;
+  void fields(Fields& f) {
+    f.add("network", sandbox.network, "whether it has the network of this program");
+    f.add("write", sandbox.write, "directories that it may change", one_or_list());
+  }
+};
+
+}  // namespace
+
+void config_detail::Traits<process::Sandbox>::read(const YamlNode& node, const std::string& path,
+                                                   const Rule& rule, process::Sandbox& value) {
+  value = {};
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind != YamlNode::Kind::kMap) return read_value(node, path, rule, value.on);
+  SandboxKeys keys{value};
+  read_fields(node, path, Fields::of(keys));
+  value.on = true;
+}
+
+YamlNode config_detail::Traits<process::Sandbox>::write(process::Sandbox& value) {
+  if (value == process::Sandbox{.on = value.on}) return write_value(value.on);
+  SandboxKeys keys{value};
+  return write_fields(Fields::of(keys));
+}
+
+}  // namespace temper
+
+namespace temper::process {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kProgram = "temper-sandbox";
+constexpr auto kLongestTrial = 60s;
+constexpr size_t kLongestMessage = 4096;  // bytes
+
+// Runs no program in the sandbox. What temper-sandbox says against it; empty: nothing.
+std::string try_out(const Sandbox& sandbox) {
+  try {
+    Process process({.command = sandbox_command(sandbox, "", {}, "", {})});
+    std::string said;
+    const Clock::time_point until = Clock::now() + kLongestTrial;
+    while (!process.has_ended() && Clock::now() < until) {
+      std::vector<pollfd> ended{{process.exit(), POLLIN, 0}};
+      wait_for(ended, std::min(until, Clock::now() + (process.exit() < 0 ? 1ms : 1000ms)));
+    }
+    const std::string how = process.ending();
+    if (how == "exited with status 0") return {};
+    read_some(process.errors(), said, kLongestMessage);
+    const std::string_view name = "temper-sandbox: ";
+    if (said.starts_with(name)) said.erase(0, name.size());
+    said.erase(said.find_last_not_of('\n') + 1);
+    return said.empty() ? str(kProgram, " ", how) : said;
+  } catch (const RunError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+std::string sandbox_problem(const Sandbox& sandbox) {
+  if (!sandbox.on) return {};
+  for (const std::string& directory : sandbox.write)
+    if (std::error_code ignored; !std::filesystem::is_directory(directory, ignored))
+      return str("write: ", directory, " is no directory");
+  static std::mutex mutex;
+  static std::map<std::vector<std::string>, std::string> known;
+  std::vector<std::string> key = sandbox.write;
+  key.emplace_back(sandbox.network ? "network" : "");
+  const std::scoped_lock lock(mutex);
+  const auto [entry, is_new] = known.try_emplace(key);
+  if (is_new)
+    if (const std::string why = try_out(sandbox); !why.empty())
+      entry->second = "not possible here: " + why;
+  return entry->second;
+}
+
+std::vector<std::string> sandbox_command(const Sandbox& sandbox, const std::string& scratch,
+                                         const std::vector<std::string>& limits,
+                                         const std::string& file,
+                                         const std::vector<std::string>& words) {
+  std::vector<std::string> command{file_beside_library(kProgram)};
+  check<RunError>(!command[0].empty(), kProgram, " is not in the directory of libtemper_core.so");
+  if (sandbox.network) command.emplace_back("--network");
+  const auto add = [&](const char* flag, const std::string& value) {
+    command.emplace_back(flag);
+    command.push_back(value);
+  };
+  for (const std::string& directory : sandbox.write)
+    add("--write", std::filesystem::absolute(directory).string());
+  if (!scratch.empty()) add("--write", std::filesystem::absolute(scratch).string());
+  for (const std::string& limit : limits) add("--limit", limit);
+  if (words.empty()) return command;
+  add("--", file);
+  command.insert(command.end(), words.begin(), words.end());
+  return command;
+}
+
+}  // namespace temper::process
