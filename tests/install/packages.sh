@@ -23,6 +23,7 @@ libraries=("$dir"/a\ space/temper-*/lib/libtemper*.so)
 foreign=$( (bare LD_TRACE_LOADED_OBJECTS=1 "$program"; bare ldd "${libraries[@]}") | awk '$2 == "=>" {print $3}' | grep -v "^$dir" | grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' || true)
 [ -z "$foreign" ] || fail "the archive's program takes libraries of this machine: $foreign"
 bare "$program" doctor > doctor.log || fail "doctor: $(cat doctor.log)"
+grep -q '^sandbox .*temper-sandbox is not' doctor.log && fail "the archive has no sandbox: $(cat doctor.log)"
 grep -q '^parquet *read by Arrow' doctor.log || fail "the archive does not read Parquet: $(cat doctor.log)"
 
 python3 "$source/tools/package.py" wheel --build "$build" --output "$dir/dist"
@@ -30,6 +31,7 @@ python3 -m venv "$dir/venv" > "$dir/log" 2>&1 || { echo "skipped after the archi
 "$dir/venv/bin/pip" install --quiet "$dir"/dist/*.whl
 temper=$dir/venv/bin/temper
 bare "$temper" doctor > doctor.log || fail "doctor of the wheel: $(cat doctor.log)"
+grep -q '^sandbox .*temper-sandbox is not' doctor.log && fail "the wheel has no sandbox: $(cat doctor.log)"
 bare "$temper" demo --sft-steps 20 --rl-steps 4 > demo.log 2>&1 || fail "demo of the wheel: $(tail -5 demo.log)"
 [ -s demo/grpo/report.html ] || fail "the demo of the wheel left no report"
 # Another torch than the one that it was built with is a message, no crash.
