@@ -5,13 +5,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "temper/base/config/config.h"
 #include "temper/base/error.h"
-#include "temper/cli/parts/shared_config.h"
+#include "temper/cli/list/tables.h"
+#include "temper/cli/synonyms/synonyms.h"
 
 using namespace temper;
 using cli::key_synonyms;
@@ -173,4 +175,41 @@ TEST_CASE("what the names of other trainers are called here are keys of the conf
         keys.find(key + ":") != std::string::npos || keys.find(key + ".") != std::string::npos;
     CHECK((name.key.empty() || known));
   }
+}
+
+TEST_CASE("every key of another trainer's configs has a row") {
+  use_key_synonyms(key_synonyms());
+  CHECK(cli::peers().size() == 4);
+  for (const cli::Peer& peer : cli::peers()) {
+    CAPTURE(peer.name);
+    std::istringstream lines{std::string(peer.keys)};
+    std::vector<std::string> keys;
+    for (std::string key; std::getline(lines, key); keys.push_back(key)) {
+      CAPTURE(key);
+      CHECK(find_key_synonym(key) != nullptr);
+    }
+    CHECK(keys.size() > 250);
+    CHECK(std::ranges::is_sorted(keys));
+    CHECK(cli::peer_table(peer).rows.size() == keys.size());
+  }
+}
+
+TEST_CASE("the key that a path means is found by its end, its section or its beginning") {
+  use_key_synonyms(key_synonyms());
+  for (const auto& [path, here] :
+       {std::pair{"actor_rollout_ref.actor.optim.lr", "optimizer.learning_rate"},
+        {"critic.optim.lr", "ppo.critic_learning_rate"},  // the longest end
+        {"critic.optim.weight_decay", "ppo.critic"},      // a section
+        {"actor_rollout_ref.actor.profiler.tool_config.npu.level", "train.profile"},
+        {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size", "mesh.tensor"},
+        {"datasets.field_human", "data.columns"},  // a beginning
+        {"qgalore_rank", ""},
+        {"actor_rollout_ref.model.lora.rank", "adapter.rank"}}) {
+    CAPTURE(path);
+    const KeySynonym* const found = find_key_synonym(path);
+    REQUIRE(found);
+    CHECK(found->key == here);
+  }
+  CHECK(find_key_synonym("profiler.") != nullptr);
+  CHECK(find_key_synonym("data.field_human") == nullptr);
 }

@@ -5,7 +5,7 @@
 
 #include "temper/base/config/config_synonyms.h"
 #include "temper/base/error.h"
-#include "temper/cli/parts/shared_config.h"
+#include "temper/cli/synonyms/synonyms.h"
 
 using namespace temper;
 using namespace temper::cli;

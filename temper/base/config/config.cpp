@@ -65,17 +65,6 @@ std::string synonym_text(const std::string& key, const KeySynonym& synonym, cons
   return note.empty() ? known : str(known, "; ", note);
 }
 
-// Looks the path up by its last two parts, which may mean something else in another program, then
-// by the last one alone.
-const KeySynonym* find_synonym(const std::string& path) {
-  const size_t last = path.rfind('.');
-  if (last == path.npos) return find_key_synonym(path);
-  const size_t before = last == 0 ? path.npos : path.rfind('.', last - 1);
-  const KeySynonym* synonym =
-      find_key_synonym(before == path.npos ? path : path.substr(before + 1));
-  return synonym ? synonym : find_key_synonym(path.substr(last + 1));
-}
-
 // The hint for an unknown section: this config's name of the first value below it, as for
 // "rollout.n", then "n", in actor_rollout_ref.rollout.n. Empty if no synonym is known.
 std::string hint_for_section(const YamlNode::Entry& section) {
@@ -84,7 +73,7 @@ std::string hint_for_section(const YamlNode::Entry& section) {
   while (node->kind == YamlNode::Kind::kMap && !node->entries.empty()) {
     const YamlNode::Entry& entry = node->entries.front();
     path = join(path, entry.key);
-    const KeySynonym* synonym = find_synonym(path);
+    const KeySynonym* synonym = find_key_synonym(path);
     node = &entry.value;
     if (synonym && node->kind != YamlNode::Kind::kMap) return synonym_text(path, *synonym, *node);
   }
@@ -98,7 +87,7 @@ std::string hint_for(const std::string& key, const YamlNode& value, const std::s
   std::vector<std::string> places;
   find_elsewhere(root, key, "", places);
   if (places.empty()) {
-    if (const KeySynonym* synonym = find_synonym(join(path, key)))
+    if (const KeySynonym* synonym = find_key_synonym(join(path, key)))
       return synonym_text(key, *synonym, value);
     std::vector<std::string> names;
     for (const Field& field : fields)

@@ -8,8 +8,10 @@ namespace temper {
 
 // A key of another program and what it is here.
 struct KeySynonym {
-  // The last part of the other program's key, or its last two where the last one alone may mean
-  // several things: "lr" for torchtune's optimizer.lr, "rollout.n" for verl. Lower case.
+  // The last part of the other program's key, or as many of its last parts as say what is meant
+  // where the last one alone may mean several things: "lr" for torchtune's optimizer.lr,
+  // "rollout.n" for verl. "profiler.*" is every key of sections of that name, "comet_*" every key
+  // that begins so. Lower case.
   std::string_view name;
   std::string_view key;   // key of this program, "optimizer.learning_rate"; empty: there is none
   std::string_view note;  // a sentence that hints add; empty: none
@@ -22,7 +24,9 @@ struct KeySynonym {
 // whole config gives them before it reads one: fields know no key but their own.
 void use_key_synonyms(std::span<const KeySynonym> sorted);
 
-// The synonym of a key's last part, whatever its case and its dashes; nullptr where it is unknown.
-const KeySynonym* find_key_synonym(std::string_view name);
+// The synonym of a key, "lr", or of a path, "actor.optim.lr", whatever its case and its dashes; the
+// first that there is of: the longest of its ends of two parts or more; its innermost section; its
+// last part; the beginning of its last part, or of its last two. nullptr where it is unknown.
+const KeySynonym* find_key_synonym(std::string_view path);
 
 }  // namespace temper

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "temper/base/config/config.h"
 #include "temper/base/error.h"
@@ -74,12 +75,37 @@ std::string list_of_topics(const std::string& separator) {
   return names;
 }
 
+// The keys of the trainer that --of names, removed from the words; none without --of.
+std::optional<ListTable> take_peer(Arguments& words) {
+  const auto option = std::ranges::find(words, "--of");
+  if (option == words.end()) return std::nullopt;
+  const std::string name = option + 1 == words.end() ? "" : option[1];
+  words.erase(option, option + (option + 1 == words.end() ? 1 : 2));
+  std::vector<std::string> known;
+  std::string listed;
+  for (const Peer& peer : peers()) {
+    if (peer.name == name) return peer_table(peer);
+    listed += (listed.empty() ? "" : ", ") + known.emplace_back(peer.name);
+  }
+  throw ConfigError("--of: found `" + name + "`, expected one of " + listed +
+                    did_you_mean(name, known));
+}
+
 int run_list(const Arguments& arguments) {
   Arguments words = arguments;
+  const std::optional<ListTable> peer = take_peer(words);
   const bool markdown = std::erase(words, "--markdown") > 0;
   const std::string what = words.empty() ? "--help" : words[0];
   if (what == "--help" || what == "-h") {
-    std::cout << "usage: temper list " << list_of_topics("|") << " [--markdown]\n";
+    std::cout
+        << "usage: temper list " << list_of_topics("|") << " [--markdown]\n"
+        << "       temper list synonyms --of NAME   a trainer's keys and what they are here\n";
+    return 0;
+  }
+  check<ConfigError>(!peer || what == "synonyms", "--of: found `", what,
+                     "`, expected synonyms: temper list synonyms --of NAME");
+  if (peer) {
+    markdown ? print_markdown(*peer) : print_text(*peer);
     return 0;
   }
   for (const Topic& topic : topics())

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "temper/base/config/config.h"
-#include "temper/cli/parts/shared_config.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/task.h"
 #include "temper/models/decoder.h"
@@ -166,27 +166,33 @@ std::vector<ListTable> metric_tables() {
   return tables;
 }
 
+namespace {
+
+std::string synonym_line(const KeySynonym& synonym) {
+  std::string line(synonym.key.empty() ? "no" : synonym.key);
+  if (!synonym.note.empty())
+    line += (synonym.key.empty() ? ": " : "; ") + std::string(synonym.note);
+  return line;
+}
+
+}  // namespace
+
 std::vector<ListTable> synonym_tables() {
-  ListTable table{{}, {"here", "elsewhere"}, {}};
-  constexpr size_t kMostNames = 2;                            // of a key, in a page
-  std::map<std::string, std::vector<std::string>> elsewhere;  // by the key here
-  for (const KeySynonym& synonym : key_synonyms()) {
-    std::string line(synonym.key);
-    if (!synonym.note.empty()) line += (line.empty() ? "" : "; ") + std::string(synonym.note);
-    table.rows.push_back({std::string(synonym.name), line, {}});
-    // A page does without the names that say theirs themselves: "lora_alpha" of adapter.alpha.
-    const std::string_view last = synonym.key.substr(synonym.key.rfind('.') + 1);
-    if (synonym.name.find(last) != synonym.name.npos) continue;
-    elsewhere[std::string(synonym.key)].emplace_back(synonym.name);
-  }
-  for (const auto& [key, names] : elsewhere) {
-    std::string cell;
-    for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i)
-      cell += (i > 0 ? ", " : "") + names[i];
-    if (names.size() > kMostNames) cell += ", ..";
-    table.rows.push_back({{}, {}, {code_of(key), cell}});
-  }
+  ListTable table{{}, {"elsewhere", "here"}, {}};
+  for (const KeySynonym& synonym : key_synonyms())
+    table.rows.push_back({std::string(synonym.name), synonym_line(synonym), {}});
   return {table};
+}
+
+ListTable peer_table(const Peer& peer) {
+  use_key_synonyms(key_synonyms());
+  ListTable table{{}, {std::string(peer.name), "here"}, {}};
+  std::istringstream keys{std::string(peer.keys)};
+  for (std::string key; std::getline(keys, key);)
+    if (const KeySynonym* synonym = find_key_synonym(key))
+      table.rows.push_back(
+          {key, synonym_line(*synonym), {code_of(key), cell_of(synonym_line(*synonym))}});
+  return table;
 }
 
 }  // namespace temper::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "temper/base/registry.h"
+#include "temper/cli/synonyms/synonyms.h"
 
 namespace temper::cli {
 
@@ -43,7 +44,9 @@ std::vector<ListTable> algorithm_tables();
 std::vector<ListTable> loss_tables();
 std::vector<ListTable> metric_tables();
 std::vector<ListTable> paper_tables();
-// Keys of other trainers; in a page grouped by Temper's key.
+// Keys of other trainers, for a terminal alone.
 std::vector<ListTable> synonym_tables();
+// What each key of another trainer is here, or "no: why".
+ListTable peer_table(const Peer& peer);
 
 }  // namespace temper::cli

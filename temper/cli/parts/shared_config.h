@@ -5,15 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/config/config_synonyms.h"
 #include "temper/base/config/yaml.h"
 #include "temper/cli/parts/options.h"
 #include "temper/train/config.h"
 
 namespace temper::cli {
-
-// The keys of other trainers and what they are here, sorted by name: for use_key_synonyms().
-std::span<const KeySynonym> key_synonyms();
 
 // The sections of other training verbs that `verb` has not, and keys that only others have in a
 // section that it has, too: "rollout.server".
