@@ -1,4 +1,4 @@
-// Any bytes as .csv, .tsv, .json or .parquet by the first byte: rows are read by number as they are
+// Any bytes as .csv, .tsv, .json, .parquet or .tfrecord by the first byte: rows are read by number as they are
 // read in order, or the file is a DataError that names it. Seeds: tests/fuzz/seeds/tables.
 #include <unistd.h>
 
@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string base =
       std::filesystem::temp_directory_path() / ("temper-fuzz-tables-" + std::to_string(::getpid()));
   static const std::string paths[] = {base + ".csv", base + ".tsv", base + ".json",
-                                      base + ".parquet"};
-  const std::string& path = paths[data[0] % 4];
+                                      base + ".parquet", base + ".tfrecord"};
+  const std::string& path = paths[data[0] % 5];
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data) + 1, static_cast<std::streamsize>(size - 1));
   try {

@@ -12,6 +12,7 @@
 
 #include "temper/base/file.h"
 #include "temper/metrics/sink.h"
+#include "temper/metrics/sinks/crc32c.h"
 
 using namespace temper;
 

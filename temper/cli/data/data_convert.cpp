@@ -20,7 +20,8 @@ class Convert : public Command {
   void declare(Flags& f) override {
     f.about(
         "Writes rows in another form. The file's name says which: .jsonl, .jsonl.gz, .jsonl.zst, "
-        ".json (one list) or .parquet; what is read\nmay be Parquet, .csv or .tsv, too. --to "
+        ".json (one list) or .parquet; what is read\nmay be Parquet, TFRecord, .csv or .tsv, too. "
+        "--to "
         "writes conversations as messages, ShareGPT, Alpaca or prompt and completion.\n"
         "example: temper data convert sharegpt.parquet --to messages --output rows.jsonl.zst");
     inputs_.add_to(f);

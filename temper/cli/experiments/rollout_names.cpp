@@ -17,9 +17,9 @@ constexpr const char *kImages = "images", *kKept = "images/";
 
 // The lines of a rollout file. `rename` changes the names of a line's images.
 std::string renamed_lines(const std::string& path, const std::function<void(Json&)>& rename) {
-  const auto lines = data::LineReader::open(path);
+  data::LineReader lines(path);
   std::string out;
-  for (std::string line; lines->next(line); out += line + "\n") {
+  for (std::string line; lines.next(line); out += line + "\n") {
     const Json row = data::parse_row(line, path);
     const auto images = row.find(kImages);
     Json names = images == row.end() ? Json::array() : *images;
@@ -39,10 +39,10 @@ bool has_digest(const std::string& lines, const std::string& path, const std::st
 
 // As the recorded file names them, line by line.
 std::string named_as(const std::string& recorded, const std::string& path) {
-  const auto lines = data::LineReader::open(recorded);
+  data::LineReader lines(recorded);
   return renamed_lines(path, [&](Json& names) {
     std::string line;
-    if (!lines->next(line)) return;
+    if (!lines.next(line)) return;
     const Json row = data::parse_row(line, recorded);
     const Json of_run = row.value(kImages, Json::array());
     if (!of_run.is_array() || of_run.size() != names.size()) return;

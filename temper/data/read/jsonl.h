@@ -1,5 +1,5 @@
-// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, .json, .csv and .tsv,
-// streamed in bounded memory.
+// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, .tfrecord, .json, .csv and
+// .tsv, streamed in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "temper/base/json.h"
+#include "temper/data/read/byte_source.h"
 
 namespace temper::data {
 
@@ -17,42 +18,37 @@ inline constexpr size_t kMaxLineBytes = size_t{1} << 30;
 // ("PATH:LINE: ...").
 class LineReader {
  public:
-  static std::unique_ptr<LineReader> open(const std::string& path);
-  virtual ~LineReader() = default;
+  explicit LineReader(const std::string& path);
 
   // The next line without its end; false at the end of the file. At most kMaxLineBytes.
   bool next(std::string& line);
   int64_t line_number() const { return line_number_; }  // of the line that next() gave, from 1
   const std::string& path() const { return path_; }
 
- protected:
-  explicit LineReader(std::string path) : path_(std::move(path)) {}
-  // More bytes at the end of `buffer`; false when there are none.
-  virtual bool more(std::string& buffer) = 0;
-
  private:
   std::string path_, buffer_;
+  std::unique_ptr<ByteSource> bytes_;
   size_t at_ = 0;
   int64_t line_number_ = 0;
 };
 
-// Whether each row of the file begins on a line of its own: not in Parquet, nor in a .json that is
-// one list.
+// Whether each row of the file begins on a line of its own: not in Parquet and TFRecord, nor in a
+// .json that is one list.
 bool rows_are_lines(const std::string& path);
 
 // The rows of a file: blank lines are skipped, every other line is a JSON object.
 class RowReader {
  public:
   explicit RowReader(const std::string& path)
-      : lines_(LineReader::open(path)), rows_are_lines_(rows_are_lines(path)) {}
+      : lines_(path), rows_are_lines_(rows_are_lines(path)) {}
   bool next(Json& row);
   // "PATH:LINE" of the row that next() gave, or "PATH: row N" (from 1) where rows_are_lines() is
   // false.
   std::string where() const;
-  const std::string& path() const { return lines_->path(); }
+  const std::string& path() const { return lines_.path(); }
 
  private:
-  std::unique_ptr<LineReader> lines_;
+  LineReader lines_;
   bool rows_are_lines_;
 };
 

@@ -16,6 +16,7 @@
 #include "temper/data/read/jsonl.h"
 #include "temper/data/read/parquet.h"
 #include "temper/data/read/table_text.h"
+#include "temper/data/read/tf_record.h"
 
 namespace temper::data {
 namespace {
@@ -32,16 +33,18 @@ bool is_pipe(const std::string& path) {
 
 RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
     : path_(path), rows_are_lines_(rows_are_lines(path)) {
-  if (path.ends_with(".parquet")) {
+  if (is_tf_record(path)) {
+    file_ = open_tf_record(path, limits);
+  } else if (path.ends_with(".parquet")) {
     file_ = open_parquet(path, limits);
-  } else if (path.ends_with(".gz") || path.ends_with(".zst")) {
+  } else if (packing_of(path) != Packing::kNone) {
     unpack(limits);
   } else if (is_table_text(path)) {
     file_ = open_table_text(path, limits);
   } else if (is_pipe(path)) {
     unpack({.reserve_bytes = limits.reserve_bytes, .ratio = INT64_MAX});
   } else {
-    LineReader::open(path);  // its checks and messages
+    ByteSource::open(path, Packing::kNone);  // its checks and messages
     file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     check<DataError>(file_.get() >= 0, path, ": cannot open: ", errno_text);
   }
@@ -51,9 +54,9 @@ RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits&
 
 void RowFile::unpack(const UnpackLimits& limits) {
   UnpackedFile out(path_, limits);
-  const auto reader = LineReader::open(path_);
+  LineReader reader(path_);
   std::string line;
-  while (reader->next(line)) {
+  while (reader.next(line)) {
     line += '\n';
     out.write(line.data(), static_cast<int64_t>(line.size()));
   }

@@ -12,10 +12,10 @@
 
 namespace temper::data {
 
-// Plain files are read in place; .gz, .zst, .parquet, tables of text (table_text.h) and pipes are
-// unpacked once into an unlinked temporary file, so that the order of rows and every shuffle of
-// them are the same whatever the format. Blank lines are no rows. Throws DataError, RunError where
-// there is no room to unpack.
+// Plain files are read in place; .gz, .zst, .parquet, .tfrecord, tables of text (table_text.h) and
+// pipes are unpacked once into an unlinked temporary file, so that the order of rows and every
+// shuffle of them are the same whatever the format. Blank lines are no rows. Throws DataError,
+// RunError where there is no room to unpack.
 class RowFile {
  public:
   // A file without rows is an error unless it may be empty.

@@ -15,6 +15,7 @@
 #include "temper/data/read/hub_dataset.h"
 #include "temper/data/read/row_list.h"
 #include "temper/data/read/table_text.h"
+#include "temper/data/read/tf_record.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/data/rows/row_groups.h"
 #include "temper/data/rows/row_texts.h"
@@ -33,9 +34,10 @@ std::vector<std::string> files_of_directory(const std::string& path) {
     if (!fs::is_directory(it->path()) && holds_rows(it->path().string()))
       files.push_back(it->path().string());
   check<DataError>(!problem, path, ": cannot read the directory: ", problem.message());
-  check<DataError>(!files.empty(), path,
-                   ": no file of rows in this directory (.jsonl, .ndjson, .parquet, .csv, .tsv, a "
-                   "list in .json, .jsonl.gz, .jsonl.zst)");
+  check<DataError>(
+      !files.empty(), path,
+      ": no file of rows in this directory (.jsonl, .ndjson, .parquet, .tfrecord, .csv, "
+      ".tsv, a list in .json, .jsonl.gz, .jsonl.zst)");
   return files;
 }
 
@@ -69,7 +71,7 @@ bool is_row_file(std::string name) {
                        [&](std::string_view ending) { return name.ends_with(ending); });
   };
   if (name.starts_with(".")) return false;
-  if (ends_with_one_of({".csv", ".tsv", ".json"})) return true;
+  if (ends_with_one_of({".csv", ".tsv", ".json"}) || is_tf_record(name)) return true;
   for (const std::string_view packed : {".gz", ".zst"})
     if (name.ends_with(packed)) {
       name.resize(name.size() - packed.size());

@@ -1,10 +1,10 @@
 #include "temper/metrics/sinks/tfevents.h"
 
-#include <array>
 #include <cstring>
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
+#include "temper/metrics/sinks/crc32c.h"
 #include "temper/metrics/sinks/little_endian.h"
 
 namespace temper {
@@ -12,16 +12,6 @@ namespace {
 
 using protozero::pbf_wire_type;
 using protozero::tag_and_type;
-
-constexpr std::array<uint32_t, 256> make_crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0);
-    table[i] = crc;
-  }
-  return table;
-}
 
 // Event: wall_time = 1, step = 2, and one of file_version = 3, summary = 5, session_log = 7.
 std::string event(double wall_time, int64_t step, uint32_t field, std::string_view what) {
@@ -33,22 +23,11 @@ std::string event(double wall_time, int64_t step, uint32_t field, std::string_vi
   return out;
 }
 
-// TFRecord masks its checksums, so that the checksum of data that holds checksums is no fixed
-// point.
 std::string masked_crc(std::string_view bytes) {
-  const uint32_t crc = crc32c(bytes);
-  return little_endian<uint32_t>(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+  return little_endian<uint32_t>(masked_crc32c(bytes));
 }
 
 }  // namespace
-
-uint32_t crc32c(std::string_view bytes) {
-  static constexpr std::array<uint32_t, 256> kTable = make_crc_table();
-  uint32_t crc = ~0u;
-  for (const char c : bytes)
-    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return ~crc;
-}
 
 std::string tf_record(std::string_view bytes) {
   const std::string length = little_endian<uint64_t>(bytes.size());

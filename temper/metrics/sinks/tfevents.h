@@ -13,9 +13,6 @@
 
 namespace temper {
 
-// CRC-32C (Castagnoli).
-uint32_t crc32c(std::string_view bytes);
-
 // Length, its masked checksum, the bytes, their masked checksum.
 std::string tf_record(std::string_view bytes);
 // The bytes of a file's records, without those that are damaged or half-written.
