@@ -120,13 +120,21 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
   checks.with_model("teacher", [&] {
     if (config.distill.teacher_logprobs)
       return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
-    const train::FrozenSource source = distill::teacher_source(config, checks.policy);
-    ModelRole role = checks.frozen_role("teacher", source);
-    role.samples = config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
-    const int64_t parameters = role.shape.parameters();
-    add_compared(checks, config, source.directory, role.shape);
-    checks.shape.others.push_back(std::move(role));
-    return Finding::pass(str(source.directory, ": ", counted(parameters), " parameters"));
+    const bool samples =
+        config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
+    std::string said;
+    int64_t hidden = 0;  // of all teachers, whose last hidden states wait for the student's
+    for (const train::FrozenSource& source : distill::teacher_sources(config, checks.policy)) {
+      ModelRole role = checks.frozen_role(said.empty() ? "teacher" : "another teacher", source);
+      role.samples = samples;
+      said += str(said.empty() ? "" : "; ", source.directory, ": ",
+                  counted(role.shape.parameters()), " parameters");
+      add_compared(checks, config, source.directory, role.shape);
+      hidden += checks.shape.compared.teacher_hidden;
+      checks.shape.others.push_back(std::move(role));
+    }
+    checks.shape.compared.teacher_hidden = hidden;
+    return Finding::pass(said);
   });
   if (config.samples()) {
     SamplingShape& s = checks.shape.sampling;

@@ -63,8 +63,37 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
   return pairs;
 }
 
+void TeacherSection::fields(Fields& f) {
+  f.add("path", path, "directory or id of the teacher model");
+  f.add("weight", weight,
+        "weight of its loss, which is divided by the sum of the weights of a row's teachers",
+        above(0));
+  f.add("groups", groups, "groups of rows (data.balance) that learn from it; empty: all rows do",
+        one_or_list());
+}
+
+bool TeacherSection::teaches(const std::string& group) const {
+  return groups.empty() || std::ranges::find(groups, group) != groups.end();
+}
+
+std::vector<float> DistillSection::shares(const std::string& group) const {
+  double sum = 0;
+  for (const TeacherSection& one : teacher)
+    if (one.teaches(group)) sum += one.weight;
+  check<DataError>(
+      sum > 0, "distill.teacher: no teacher has the group `", group,
+      "` of a row among its groups; name it, or leave the groups of one teacher empty");
+  std::vector<float> shares;
+  for (const TeacherSection& one : teacher)
+    shares.push_back(one.teaches(group) ? static_cast<float>(one.weight / sum) : 0);
+  return shares;
+}
+
 void DistillSection::fields(Fields& f) {
-  f.add("teacher", teacher, "directory of the teacher model");
+  f.add("teacher", teacher,
+        "directory or id of the teacher model, or a list of {path, weight, groups}: the loss is "
+        "the weighted mean of those on a row's teachers",
+        one_or_list());
   f.add("teacher_dtype", teacher_dtype,
         "dtype of the teacher's weights; auto: bfloat16 if its files hold that, else float32");
   f.add(
@@ -128,6 +157,8 @@ bool DistillConfig::samples() const { return strategies().find(distill.strategy)
 
 void DistillConfig::complete() {
   RunConfig::complete();
+  // Earlier versions wrote "" for a run that reads distill.teacher_logprobs alone.
+  if (distill.teacher.size() == 1 && distill.teacher[0].path.empty()) distill.teacher.clear();
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") && samples()) {
@@ -158,8 +189,29 @@ std::vector<train::MissingKey> DistillConfig::missing() const {
   return keys;
 }
 
+void DistillConfig::validate_teachers() const {
+  const std::vector<TeacherSection>& teachers = distill.teacher;
+  for (const TeacherSection& teacher : teachers) {
+    require(!teacher.path.empty(), "distill.teacher", "found a teacher without `path`");
+    require(teacher.groups.empty() || data.balance.groups(), "distill.teacher",
+            "found `groups`, which data.balance makes: write data.balance: {mode: report, field: "
+            "NAME} for the values of the rows' field NAME");
+  }
+  if (teachers.size() <= 1) return;
+  const std::vector<std::string>& reads = strategies().find(distill.strategy).reads;
+  require(std::ranges::find(reads, "layers") == reads.end() && !crosses(), "distill.teacher",
+          "found ", teachers.size(), " teachers, expected one: ",
+          crosses() ? "spans of two tokenizers are those of one teacher"
+                    : "layers are paired with those of one teacher");
+  require(!distill.teacher_logprobs, "distill.teacher_logprobs", "found a file with ",
+          teachers.size(), " teachers, expected one: the file is one teacher's");
+  require(!distill.seq_kd, "distill.seq_kd", "found true with ", teachers.size(),
+          " teachers, expected one, which completes the rows");
+}
+
 void DistillConfig::validate() const {
   SftConfig::validate();
+  validate_teachers();
   require(!distill.teacher_logprobs || distill.strategy == "logit", "distill.teacher_logprobs",
           "expected distill.strategy: logit: ", distill.strategy, " reads the teacher itself");
   require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,

@@ -31,11 +31,21 @@ struct LayerChoice {
 std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_layers,
                                    int64_t teacher_layers, const std::string& where);
 
+// A teacher, and which rows learn from it how much.
+struct TeacherSection {
+  std::string path;
+  double weight = 1;                // of its loss, among the teachers of a row
+  std::vector<std::string> groups;  // of rows, as data.balance names them; empty: all rows
+  void fields(Fields& f);
+  // Whether rows of the group learn from it.
+  bool teaches(const std::string& group) const;
+};
+
 struct DistillSection {
   enum class TeacherDtype { kAuto, kFloat32, kBfloat16 };
   enum class CrossTokenizer { kGold, kUld };
 
-  std::string teacher;  // empty: not given
+  std::vector<TeacherSection> teacher;  // empty: not given
   TeacherDtype teacher_dtype = TeacherDtype::kAuto;
   std::optional<std::string> teacher_logprobs;
   std::string strategy = "logit";
@@ -51,6 +61,9 @@ struct DistillSection {
   std::optional<double> lambda;
   bool seq_kd = false;
   void fields(Fields& f);
+  // The share of each teacher in the loss of a row of this group: its weight over the sum of those
+  // that teach the group, 0 where it does not. Throws DataError where none does.
+  std::vector<float> shares(const std::string& group) const;
 };
 
 struct DistillConfig : train::SftConfig {
@@ -71,6 +84,9 @@ struct DistillConfig : train::SftConfig {
   void complete() override;
   std::vector<train::MissingKey> missing() const override;
   void validate() const override;
+
+ private:
+  void validate_teachers() const;
 };
 
 }  // namespace temper::distill

@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include "temper/distill/task.h"
-#include "temper/models/files/directory.h"
 #include "temper/models/files/save.h"
 
 namespace temper::distill {
@@ -28,8 +27,7 @@ std::unique_ptr<Strategy> make_strategy(const DistillConfig& config, train::Role
                           roles.teacher ? roles.teacher->model() : nullptr, roles.policy.tokenizer,
                           roles.policy.tokenizer};
   if (config.crosses())
-    context.teacher_tokenizer = Tokenizer::load_directory(
-        models::named_model(config.distill.teacher, config.where("distill.teacher")));
+    context.teacher_tokenizer = Tokenizer::load_directory(teacher_directory(config));
   std::unique_ptr<Strategy> strategy = strategies().find(config.distill.strategy).make(context);
   add_maps(config, *strategy, roles);
   return strategy;

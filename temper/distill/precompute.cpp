@@ -9,7 +9,6 @@
 #include "temper/distill/reading.h"
 #include "temper/distill/run.h"
 #include "temper/distill/teacher_file.h"
-#include "temper/models/files/directory.h"
 
 namespace temper::distill {
 namespace {
@@ -32,13 +31,12 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   config.require(::access(folder.c_str(), W_OK) == 0, "distill.teacher_logprobs",
                  "cannot write to ", folder.string());
   train::Roles roles(config);  // its tokenizer and template make the rows
-  roles.teacher = teacher_source(config, roles.policy).load(roles.policy);
-  models::CausalLM& teacher = *roles.teacher->model();
+  const Teachers teachers(config, roles);
+  models::CausalLM& teacher = teachers.model(0);
   const int64_t k =
       std::min(config.distill.top_k > 0 ? config.distill.top_k : kUsualTopK, teacher.vocab_size);
-  TeacherFileWriter file(
-      models::named_model(config.distill.teacher, config.where("distill.teacher")),
-      teacher.vocab_size, k, config.data.template_date);
+  TeacherFileWriter file(teacher_directory(config), teacher.vocab_size, k,
+                         config.data.template_date);
   const at::NoGradGuard no_grad;
   train::ForwardPass pass;
   const auto flush = [&] {

@@ -1,5 +1,7 @@
 #include "temper/distill/run.h"
 
+#include <optional>
+
 #include "temper/distill/task.h"
 #include "temper/distill/teacher_file.h"
 #include "temper/train/ranks.h"
@@ -18,11 +20,12 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
   std::unique_ptr<RemoteTeacher> remote;
   if (config.distill.teacher_logprobs)
     remote = open_teacher_file(config, roles.policy.model->vocab_size);
-  else
-    roles.teacher = teacher_source(config, roles.policy).load(roles.policy);
+  std::optional<Teachers> teachers;
+  if (!remote) teachers.emplace(config, roles);
   const std::unique_ptr<Strategy> strategy = make_strategy(config, roles);
   train::RunDirectory directory(config, host, mesh);
-  DistillTask task(config, roles, *mesh.data_parallel, directory, *strategy, remote.get());
+  DistillTask task(config, roles, *mesh.data_parallel, directory, *strategy,
+                   teachers ? &*teachers : nullptr, remote.get());
   return train::run_task(config, roles, mesh, directory, task);
 }
 

@@ -29,51 +29,39 @@ void keep_whole(models::CausalLM& model, Tap tap) {
   if (tap == Tap::kAttention) model.each_module(keep);
 }
 
-// The teacher goes first: of its pass only what is compared stays while the student's graph grows.
-Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
-             const train::RankPass& of_rank, const train::ForwardPass& whole,
-             const nn::Context& context) {
-  const train::ForwardPass& pass = of_rank.pass();
-  const std::vector<LayerPair> pairs = strategy.pairs();
-  std::optional<Side> teacher;
-  std::optional<ops::TopTokens> top;
-  nn::Context own = context, theirs{.forest = pass.forest, .share = context.share};
-  if (strategy.tap() == Tap::kNone)
-    theirs.rows = of_rank.context({}).rows;
-  else
-    own.rows = nullptr;
-  const std::shared_ptr<const Alignment> alignment = strategy.align(pass);
-  check<ConfigError>(
-      pass.forest->rows.empty() || (!alignment && (remote || roles.teacher->model()->vision)),
-      "distill.teacher: the rows have images, which the teacher does not see",
-      alignment ? " in tokens of its own (distill.cross_tokenizer)" : "");
-  if (alignment) {
-    theirs.forest = alignment->teacher.forest;
-    theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;
-  }
-  if (remote) {
-    const ops::TopTokens all = remote->top_tokens(whole);
-    top = {of_rank.at_own_targets(all.id), of_rank.at_own_targets(all.logit)};
-  } else {
-    const at::NoGradGuard no_grad;
-    const nn::TransientPanels packs_once;
-    teacher.emplace(*roles.teacher->model(), theirs, strategy.tap(),
-                    layers_of(pairs, &LayerPair::teacher));
-  }
-  return {pass,
-          Side(*roles.policy.model, own, strategy.tap(), layers_of(pairs, &LayerPair::student)),
-          std::move(teacher), std::move(top)};
+// What the teachers read; they go first: of their passes only what is compared stays while the
+// student's graph grows. Of those that no row of the pass learns from, nothing.
+std::vector<std::optional<Side>> teacher_sides(const Teachers& teachers, const nn::Context& context,
+                                               const Strategy& strategy,
+                                               const std::vector<bool>& teaches) {
+  const at::NoGradGuard no_grad;
+  const nn::TransientPanels packs_once;
+  const std::vector<int64_t> layers = layers_of(strategy.pairs(), &LayerPair::teacher);
+  std::vector<std::optional<Side>> sides(teachers.size());
+  for (size_t t = 0; t < teachers.size(); ++t)
+    if (teaches[t]) sides[t].emplace(teachers.model(t), context, strategy.tap(), layers);
+  return sides;
+}
+
+void check_sees_images(const train::ForwardPass& pass, const Teachers* teachers, bool aligned) {
+  if (pass.forest->rows.empty()) return;
+  bool sees = teachers && !aligned;
+  for (size_t t = 0; sees && t < teachers->size(); ++t) sees = teachers->model(t).vision != nullptr;
+  check<ConfigError>(sees, "distill.teacher: the rows have images, which the teacher does not see",
+                     aligned ? " in tokens of its own (distill.cross_tokenizer)" : "");
 }
 
 }  // namespace
 
 DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
-                         train::Messages& messages, Strategy& strategy, RemoteTeacher* remote)
+                         train::Messages& messages, Strategy& strategy, const Teachers* teachers,
+                         RemoteTeacher* remote)
     : SftTask(config, roles, group, messages, train::sft_format(config, roles.policy),
               [&](const data::SftFormat& format) { return student_rows(config, format); }),
       distill_(config),
       roles_(roles),
       strategy_(strategy),
+      teachers_(teachers),
       remote_(remote) {
   needs_labels_ = strategy.tap() == Tap::kNone || config.distill.alpha == 0;
   if (config.samples())
@@ -81,7 +69,8 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
         config, roles.policy, roles.teacher ? roles.teacher->model() : nullptr, group);
   crosses_ = config.crosses();
   keep_whole(*roles.policy.model, strategy.tap());
-  if (roles.teacher) keep_whole(*roles.teacher->model(), strategy.tap());
+  for (size_t t = 0; teachers && t < teachers->size(); ++t)
+    keep_whole(teachers->model(t), strategy.tap());
 }
 
 std::optional<train::StepPlan> DistillTask::next(int64_t) {
@@ -91,6 +80,9 @@ std::optional<train::StepPlan> DistillTask::next(int64_t) {
     const data::LoaderState& after = loader_.state();
     sampler_->complete(rows, after.rows - static_cast<int64_t>(rows.size()), after.batches - 1);
   }
+  // Here and not where a pass is computed: all ranks have the same rows.
+  for (const data::SftRow& row : rows)
+    if (teachers_) distill_.distill.shares(row.group);
   train::StepPlan step = plan(std::move(rows));
   train::ForwardPass whole;
   for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);
@@ -103,35 +95,81 @@ bool DistillTask::counts_every_token() const {
   return SftTask::counts_every_token() || strategy_.tap() != Tap::kNone;
 }
 
-DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
+std::vector<std::vector<float>> DistillTask::shares(const train::ForwardPass& pass,
+                                                    const train::GroupOfUnit& group_of) const {
+  std::vector<std::vector<float>> of_teacher(teachers_->size());
+  const bool groups = static_cast<bool>(format_.groups);
+  for (const int64_t unit : pass.units_of(strategy_.places(pass).token)) {
+    const std::vector<float> of_row = distill_.distill.shares(groups ? group_of(unit) : "");
+    for (size_t t = 0; t < of_row.size(); ++t) of_teacher[t].push_back(of_row[t]);
+  }
+  return of_teacher;
+}
+
+DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training,
+                                        const train::GroupOfUnit& group_of) {
   using Recompute = train::TrainSection::Recompute;
   const train::RankPass of_rank(model_, pass);
-  const nn::Context context =
+  nn::Context own =
       of_rank.context({.recompute = training && config_.train.recompute == Recompute::kBlocks,
                        .dropout = training,
                        .watched = training});
-  const Reading reading = read(roles_, strategy_, remote_, of_rank, pass, context);
-  Strategy::Comparison found = strategy_.compare(reading);
-  found.value = of_rank.of_targets(found.value);
-  at::Tensor logp = found.logp;
-  if (!logp.defined() && !pass.target_M.empty())
-    logp =
-        model_.token_logp(reading.student.hidden(), reading.pass.row_M, reading.pass.target_M).logp;
-  logp = of_rank.of_targets(logp);
+  nn::Context theirs{.forest = of_rank.pass().forest, .share = own.share};
+  if (strategy_.tap() == Tap::kNone)
+    theirs.rows = of_rank.context({}).rows;
+  else
+    own.rows = nullptr;
+  const std::shared_ptr<const Alignment> alignment = strategy_.align(of_rank.pass());
+  check_sees_images(of_rank.pass(), teachers_, alignment != nullptr);
+  if (alignment) {
+    theirs.forest = alignment->teacher.forest;
+    theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;
+  }
+  const bool several = teachers_ && teachers_->size() > 1;
+  const std::vector<std::vector<float>> shares =
+      several ? this->shares(pass, group_of) : std::vector<std::vector<float>>();
+  std::vector<std::optional<Side>> sides(1);
+  std::optional<ops::TopTokens> top;
+  if (remote_) {
+    const ops::TopTokens all = remote_->top_tokens(pass);
+    top = {of_rank.at_own_targets(all.id), of_rank.at_own_targets(all.logit)};
+  } else {
+    std::vector<bool> teaches(teachers_->size(), true);
+    // Where ranks share out weights, each of them is asked for every teacher's.
+    for (size_t t = 0; several && config_.mesh.fsdp == 1 && t < teaches.size(); ++t)
+      teaches[t] = std::ranges::any_of(shares[t], [](float share) { return share > 0; });
+    sides = teacher_sides(*teachers_, theirs, strategy_, teaches);
+  }
+  const Side student(*roles_.policy.model, own, strategy_.tap(),
+                     layers_of(strategy_.pairs(), &LayerPair::student));
   // Nothing to compare is a loss all the same: routers may have one of all tokens, and ranks that
   // divide the weights make equally many passes backward.
-  const at::Tensor none = reading.student.hidden().flatten().slice(0, 0, 0);
-  const std::vector<at::Tensor> here = ops::to_host({found.value, logp, none});
-  Losses out{here[0], {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
-  if (!pass.target_M.empty()) out.task = -here[1];
-  if (training && out.distill.numel() == 0) out.distill = here[2];
-  if (training && !out.task.defined()) out.task = here[2];
+  std::vector<at::Tensor> found{{}, student.hidden().flatten().slice(0, 0, 0)};
+  for (size_t t = 0; t < sides.size(); ++t) {
+    if (!sides[t] && !top) continue;
+    const Reading reading{of_rank.pass(), student, std::move(sides[t]), top};
+    Strategy::Comparison compared = strategy_.compare(reading);
+    at::Tensor value = of_rank.of_targets(compared.value);
+    if (several) value = value * at::tensor(shares[t], value.options());
+    if (!found[0].defined()) found[0] = compared.logp;
+    found.push_back(std::move(value));
+  }
+  if (!found[0].defined() && !pass.target_M.empty())
+    found[0] =
+        model_.token_logp(student.hidden(), of_rank.pass().row_M, of_rank.pass().target_M).logp;
+  found[0] = of_rank.of_targets(found[0]);
+  const std::vector<at::Tensor> here = ops::to_host(found);
+  Losses out{here[1], {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
+  for (size_t i = 2; i < here.size(); ++i) out.distill = i == 2 ? here[i] : out.distill + here[i];
+  if (!pass.target_M.empty()) out.task = -here[0];
+  if (training && out.distill.numel() == 0) out.distill = here[1];
+  if (training && !out.task.defined()) out.task = here[1];
   return out;
 }
 
 train::Loss DistillTask::loss(const train::ForwardPass& pass) {
   const double alpha = distill_.alpha();
-  const Losses of_pass = losses(pass, true);
+  const Losses of_pass = losses(pass, true, group_of_row());
   train::Loss loss;
   const auto add = [&](const char* name, const char* logged, double coefficient,
                        const at::Tensor& value, double count, double denominator) {
@@ -192,7 +230,7 @@ void DistillTask::describe_step(MetricsRow& row) {
 
 void DistillTask::measure(size_t set, const train::ForwardPass& pass,
                           const train::GroupOfUnit& group_of, train::EvaluationSums& sums) {
-  const Losses found = losses(pass, false);
+  const Losses found = losses(pass, false, group_of);
   if (found.distill.numel() > 0)
     sums.add_mean(set, kDistillLoss, train::ordered_sum(found.distill), found.distill_count);
   if (found.task.defined())

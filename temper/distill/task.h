@@ -28,9 +28,10 @@ std::vector<MetricInfo> distill_metrics(const MeasuredParts& parts = {});
 
 class DistillTask : public train::SftTask {
  public:
-  // The teacher is roles.teacher, or `remote` where that is null.
+  // Either `teachers` or `remote` is null.
   DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
-              train::Messages& messages, Strategy& strategy, RemoteTeacher* remote = nullptr);
+              train::Messages& messages, Strategy& strategy, const Teachers* teachers,
+              RemoteTeacher* remote = nullptr);
 
   std::optional<train::StepPlan> next(int64_t step) override;
   train::Loss loss(const train::ForwardPass& pass) override;
@@ -48,7 +49,10 @@ class DistillTask : public train::SftTask {
     at::Tensor distill, task;
     double distill_count = 0, task_count = 0;
   };
-  Losses losses(const train::ForwardPass& pass, bool training);
+  Losses losses(const train::ForwardPass& pass, bool training, const train::GroupOfUnit& group_of);
+  // The share of each teacher in each value of distill_loss of a pass: [teacher][value].
+  std::vector<std::vector<float>> shares(const train::ForwardPass& pass,
+                                         const train::GroupOfUnit& group_of) const;
   void add_group_means(std::vector<train::Mean>& means, const train::ForwardPass& pass,
                        const Losses& losses, const train::GroupOfUnit& group_of) const;
   void combine(MetricsRow& row, const std::string& metric) const;
@@ -59,6 +63,7 @@ class DistillTask : public train::SftTask {
   const DistillConfig& distill_;
   train::Roles& roles_;
   Strategy& strategy_;
+  const Teachers* teachers_;
   RemoteTeacher* remote_;
   std::unique_ptr<SampledRows> sampler_;  // null: rows are trained as they stand
   double distill_count_ = 0;              // sum of count() over the step

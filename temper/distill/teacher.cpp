@@ -53,11 +53,34 @@ void check_vocabulary(const DistillConfig& config, const train::Policy& policy,
 
 }  // namespace
 
-train::FrozenSource teacher_source(const DistillConfig& config, const train::Policy& policy) {
-  const std::string directory =
-      models::named_model(config.distill.teacher, config.where("distill.teacher"));
-  if (!config.crosses()) check_vocabulary(config, policy, directory);
-  return {train::FrozenSource::Kind::kModel, directory, teacher_storage(config.distill, directory)};
+std::vector<train::FrozenSource> teacher_sources(const DistillConfig& config,
+                                                 const train::Policy& policy) {
+  std::vector<train::FrozenSource> sources;
+  for (const TeacherSection& teacher : config.distill.teacher) {
+    const std::string directory =
+        models::named_model(teacher.path, config.where("distill.teacher"));
+    if (!config.crosses()) check_vocabulary(config, policy, directory);
+    sources.push_back(
+        {train::FrozenSource::Kind::kModel, directory, teacher_storage(config.distill, directory)});
+  }
+  return sources;
+}
+
+std::string teacher_directory(const DistillConfig& config) {
+  return models::named_model(config.distill.teacher.at(0).path, config.where("distill.teacher"));
+}
+
+Teachers::Teachers(const DistillConfig& config, train::Roles& roles) {
+  for (const train::FrozenSource& source : teacher_sources(config, roles.policy)) {
+    std::unique_ptr<train::Frozen> loaded = source.load(roles.policy);
+    models_.push_back(loaded->model());
+    if (!roles.teacher) {
+      roles.teacher = std::move(loaded);
+      continue;
+    }
+    roles.others.push_back(loaded->model());
+    others_.push_back(std::move(loaded));
+  }
 }
 
 }  // namespace temper::distill

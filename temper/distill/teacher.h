@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "temper/distill/config.h"
 #include "temper/models/model.h"
@@ -12,10 +13,28 @@
 
 namespace temper::distill {
 
-// The teacher, its weights kept as distill.teacher_dtype says. Throws ConfigError where its
+// The teachers, their weights kept as distill.teacher_dtype says. Throws ConfigError where a
 // vocabulary is not the student's, of another size, or with other tokens, and the config does not
 // compare across tokenizers.
-train::FrozenSource teacher_source(const DistillConfig& config, const train::Policy& policy);
+std::vector<train::FrozenSource> teacher_sources(const DistillConfig& config,
+                                                 const train::Policy& policy);
+
+// The directory of the only teacher, or of the first. Throws ConfigError where it is no model.
+std::string teacher_directory(const DistillConfig& config);
+
+// The teachers of a run: the first is roles.teacher, the models of all others are in roles.others.
+class Teachers {
+ public:
+  // Loads those of the config; none where the roles have no teacher.
+  Teachers(const DistillConfig& config, train::Roles& roles);
+
+  size_t size() const { return models_.size(); }
+  models::CausalLM& model(size_t teacher) const { return *models_[teacher]; }
+
+ private:
+  std::vector<std::unique_ptr<train::Frozen>> others_;
+  std::vector<models::CausalLM*> models_;
+};
 
 // A teacher outside of this process: its top-k log-probabilities come from a file (teacher_file.h);
 // a server would be another class.

@@ -66,8 +66,7 @@ class TeacherFile : public RemoteTeacher {
     check<ConfigError>(top_k <= id_.size(1), where, ": ", path, " has the teacher's ", id_.size(1),
                        " most likely tokens, distill.top_k asks for ", top_k);
     if (!config.distill.teacher.empty()) {
-      const std::string named =
-          canonical(models::named_model(config.distill.teacher, config.where("distill.teacher")));
+      const std::string named = canonical(teacher_directory(config));
       const std::string recorded = bytes_of(tensor("teacher", DType::kUInt8, 1));
       check<ConfigError>(recorded == named, where, ": ", path, " holds what ", recorded,
                          " predicts, distill.teacher is ", named,

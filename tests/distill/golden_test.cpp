@@ -55,11 +55,11 @@ TEST_CASE("losses, gradient norms and steps are those of torch") {
         arguments.push_back("distill." + key + "=" + tiny::as_yaml(value));
     distill::DistillConfig config = runs::config(arguments);
     train::Roles roles(config);
-    roles.teacher = distill::teacher_source(config, roles.policy).load(roles.policy);
+    const distill::Teachers teachers(config, roles);
     const auto strategy = distill::make_strategy(config, roles);
     if (one.contains("maps")) set_maps(*strategy, one["maps"]);
     tiny::Silent messages;
-    distill::DistillTask task(config, roles, tiny::alone(), messages, *strategy);
+    distill::DistillTask task(config, roles, tiny::alone(), messages, *strategy, &teachers);
     train::Trainer trainer(config.train, 0, roles, tiny::alone(), task);
     REQUIRE(trainer.step());
     for (const char* name : {"loss", "distill_loss", "task_loss", "grad_norm"}) {

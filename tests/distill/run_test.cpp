@@ -119,10 +119,10 @@ TEST_CASE("ranks have one rank's losses") {
     const auto steps = [&](dist::Group& group) {
       distill::DistillConfig config = runs::config(keys);
       train::Roles roles(config);
-      roles.teacher = distill::teacher_source(config, roles.policy).load(roles.policy);
+      const distill::Teachers teachers(config, roles);
       const auto made = distill::make_strategy(config, roles);
       tiny::Silent messages;
-      distill::DistillTask task(config, roles, group, messages, *made);
+      distill::DistillTask task(config, roles, group, messages, *made, &teachers);
       train::Trainer trainer(config.train, 0, roles, group, task);
       std::vector<double> losses;
       while (trainer.step()) losses.push_back(trainer.row().number("loss").value());
