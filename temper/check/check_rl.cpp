@@ -174,7 +174,7 @@ struct FirstWarning : train::Messages {
 Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
   const data::RowSet file(data::SourceSpec{*config.rl.replay});
   FirstWarning warning;
-  rl::ReplaySource source(config, checks.policy.model->vocab_size, warning);
+  rl::ReplaySource source(config, rl::line_format(config, checks.policy), warning);
   for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
   if (!warning.text.empty()) return Finding::warn(warning.text);
   return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),

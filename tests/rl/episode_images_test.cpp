@@ -10,8 +10,10 @@
 #include "temper/base/file.h"
 #include "temper/rl/batch.h"
 #include "temper/rl/episodes/live_episode.h"
+#include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/rollout/rollout_files.h"
 #include "tests/golden.h"
+#include "tests/rl/heard.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"
 
@@ -139,7 +141,7 @@ TEST_CASE("lines of episodes name their images, and give the same episodes back"
 TEST_CASE("rollout files name images from where they lie, and keep those without a file") {
   namespace fs = std::filesystem;
   const fs::path directory = fs::temp_directory_path() / str("temper-images-", ::getpid());
-  const rl::RolloutFiles files(directory.string(), {}, false);
+  rl::RolloutFiles files(directory.string(), {}, false);
   const rl::EpisodeGroup group = two_shown();
   const std::string path = files.write(1, 1, {group});
   std::vector<rl::EpisodeGroup> read;
@@ -153,6 +155,35 @@ TEST_CASE("rollout files name images from where they lie, and keep those without
       "line");
   CHECK(fs::exists(directory / "rollouts" / last["images"][1].get<std::string>()));
   fs::remove_all(directory);
+}
+
+TEST_CASE("a replayed file's images are looked at before anything is trained") {
+  const std::string path = temporary_directory() + str("/temper-replay-images-", ::getpid());
+  const auto refusal = [&](const char* second) {
+    std::string lines;
+    for (const char* name : {"grey.png", second})
+      lines += dump_json({{"group", lines.empty() ? 0 : 1},
+                          {"prompt_tokens", {kPad, kPad, kPad}},
+                          {"completion_tokens", {4}},
+                          {"reward", 1},
+                          {"images", {picture_file(name)}}}) +
+               "\n";
+    write_file_atomic(path, lines);
+    rl::RlConfig config;
+    config.rl.replay = path;
+    config.rl.group_size = config.rl.prompts_per_rollout = 1;
+    tiny::Heard heard;
+    try {
+      const rl::ReplaySource source(config, {100, three_tokens(kPad)}, heard);
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal("rgb.png").empty());
+  CHECK(refusal("bad_cut.png").starts_with(path + ":2: image 1: "));
+  CHECK(refusal("none.png").starts_with(path + ":2: image 1: "));
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("an environment shows images, which stand where the template writes their placeholders") {

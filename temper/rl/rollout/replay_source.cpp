@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/image/decoded.h"
 
 namespace temper::rl {
 namespace {
@@ -71,6 +72,17 @@ ReplaySource::ReplaySource(const RlConfig& config, LineFormat format, train::Mes
   check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
   const int64_t all = config.train.max_steps ? file_.size() : count_completions();
   planned_ = (all + completions_ - 1) / completions_;
+  if (format_.images) check_images();
+}
+
+void ReplaySource::check_images() const {
+  DecodedImages decoded;
+  std::vector<EpisodeGroup> groups;  // the last one: a row may have the images of the one before
+  for (int64_t i = 0; i < file_.size(); ++i) {
+    add_line(groups, file_.row(i), format_, file_.where(i));
+    if (groups.size() > 1) groups.erase(groups.begin());
+    decoded.check(groups.back().images(groups.back().episodes.back()), file_.where(i));
+  }
 }
 
 // Without branches these are the rows, and only a file of episodes has any.

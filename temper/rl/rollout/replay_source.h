@@ -15,8 +15,9 @@ class ReplaySource : public RolloutSource {
  public:
   // A batch is the file's next prompts_per_rollout * group_size rows, of which the branches of an
   // agent's episode (the same `group` and `sample`) count as one. Groups are told apart by `group`,
-  // and may have lost rows (on_failure: drop). Throws DataError for a file without rows. Warns
-  // where a group is divided between two batches, or by the file's end.
+  // and may have lost rows (on_failure: drop). Throws DataError for a file without rows; of a model
+  // that sees images, for the first row with one that is missing or broken: each is decoded once.
+  // Warns where a group is divided between two batches, or by the file's end.
   // format: its directory becomes the file's.
   ReplaySource(const RlConfig& config, LineFormat format, train::Messages& messages);
 
@@ -28,6 +29,7 @@ class ReplaySource : public RolloutSource {
   void restore(const Json& state, const std::string& where) override;
 
  private:
+  void check_images() const;
   int64_t count_completions() const;
   void warn_of_short_group(const std::vector<EpisodeGroup>& groups) const;
 

@@ -1,9 +1,12 @@
 // The rollout files of a run: OUTPUT_DIR/rollouts/step-N.jsonl, or step-N.jsonl.zst. Images that
-// have no file are kept beside them, as images/DIGEST.png (.jpeg, .webp).
+// have no file are kept beside them, as images/DIGEST.png (.jpeg, .webp), for as long as a file
+// there names them.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,17 +34,21 @@ class RolloutFiles {
   RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress);
 
   // Writes the batch of this number, from 1, whose first update is step `step`, and removes the
-  // file that it replaces under `last K`. Returns its path; "": none is written. Throws RunError.
-  std::string write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups) const;
+  // file that it replaces under `last K`, with the images that no file names any more. Returns its
+  // path; "": none is written. Throws RunError.
+  std::string write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups);
   // Removes files of later steps: a resumed run writes them again.
   void remove_after(int64_t step) const;
 
  private:
-  std::string name_of(const Image& image) const;
+  std::string keep(const Image& image) const;
+  void remove_unnamed_images();
 
   const std::string directory_;
   const RolloutRetention retention_;
   const bool compress_;
+  // Digests of images by the path of the file that names them: of files that were written or read.
+  std::map<std::string, std::set<std::string>> named_;
 };
 
 }  // namespace temper::rl
