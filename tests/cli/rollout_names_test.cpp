@@ -42,16 +42,35 @@ TEST_CASE("a repeated step's rollout is the recorded one wherever images' paths 
                     moved = root / "elsewhere/b/rollouts";
   const std::string same = again("../../squares/1.png", "-0.065610886");
   CHECK(named_from(same, of_run) == recorded);
-  CHECK(is_recorded_rollout(same, digest, {of_run}, ""));
-  CHECK(is_recorded_rollout(same, digest, {moved + "/x", of_run}, ""));
-  CHECK_FALSE(is_recorded_rollout(same, digest, {moved + "/x"}, ""));
+  CHECK(is_recorded_rollout(same, digest, {of_run}, "", {}));
+  CHECK(is_recorded_rollout(same, digest, {moved + "/x", of_run}, "", {}));
+  CHECK_FALSE(is_recorded_rollout(same, digest, {moved + "/x"}, "", {}));
   // Rows that were moved: as the run's own file has it, but never another file's name or number.
   write_file_atomic(moved + "/step-1.jsonl", recorded);
+  ReadImages read;
   const auto as_recorded = [&](const char* image, const char* number) {
-    return is_recorded_rollout(again(image, number), digest, {of_run}, moved + "/step-1.jsonl");
+    return is_recorded_rollout(again(image, number), digest, {of_run}, moved + "/step-1.jsonl",
+                               read);
   };
   CHECK(as_recorded("../../moved/1.png", "-0.065610886"));
   CHECK_FALSE(as_recorded("../../moved/2.png", "-0.065610886"));
   CHECK_FALSE(as_recorded("../../squares/1.png", "-0.065610887"));
+  // Where the manifest knows the image: the same bytes, whatever they are called.
+  for (const char* folder : {"moved", "others"}) fs::create_directories(root / folder);
+  for (const char* copy : {"moved/1.png", "moved/renamed.png"})
+    write_file_atomic(root / copy, "first");
+  write_file_atomic(root / "others/1.png", "another");
+  const auto sees_the_same = [&] {
+    CHECK(as_recorded("../../moved/1.png", "-0.065610886"));
+    CHECK(as_recorded("../../moved/renamed.png", "-0.065610886"));
+    CHECK_FALSE(as_recorded("../../others/1.png", "-0.065610886"));
+    CHECK_FALSE(as_recorded("../../moved/gone.png", "-0.065610886"));
+  };
+  const std::string first = sha256_hex("first"), another = sha256_hex("another");
+  read = {{root / "squares/1.png", {first}}, {root / "more/1.png", {another}}};
+  sees_the_same();
+  // The run named it from a place that is not known.
+  read = {{"squares/1.png", {first}}, {"more/1.png", {another}}};
+  sees_the_same();
   fs::remove_all(root);
 }

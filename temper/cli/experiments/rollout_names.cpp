@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/base/sha256.h"
 #include "temper/data/read/compress.h"
@@ -37,9 +38,54 @@ bool has_digest(const std::string& lines, const std::string& path, const std::st
   return sha256_hex(path.ends_with(".zst") ? data::compress_zstd(lines) : lines) == digest;
 }
 
+// How many parts at their ends two paths share.
+int64_t shared_end(const fs::path& a, const fs::path& b) {
+  int64_t count = 0;
+  for (auto x = a.end(), y = b.end(); x != a.begin() && y != b.begin(); ++count)
+    if (*--x != *--y) break;
+  return count;
+}
+
+// The digests of what the run read by a name in its file, which lay in one of `directories`: by the
+// same path, else, as one of them may be relative to a place that is not known, by those that end
+// most alike. Empty: nothing of the file name.
+std::set<std::string> digests_of(const std::string& name,
+                                 const std::vector<std::string>& directories,
+                                 const ReadImages& read) {
+  std::set<std::string> found;
+  for (const std::string& directory : directories)
+    for (const auto& [path, digests] : read)
+      if (fs::path(path).lexically_normal() == (fs::path(directory) / name).lexically_normal())
+        found.insert(digests.begin(), digests.end());
+  if (!found.empty()) return found;
+  int64_t most = 1;
+  for (const auto& [path, digests] : read) {
+    const int64_t alike = shared_end(path, name);
+    if (alike < most) continue;
+    if (alike > most) found.clear();
+    most = alike;
+    found.insert(digests.begin(), digests.end());
+  }
+  return found;
+}
+
 // As the recorded file names them, line by line.
-std::string named_as(const std::string& recorded, const std::string& path) {
+std::string named_as(const std::string& recorded, const std::string& path,
+                     const std::vector<std::string>& directories, const ReadImages& read) {
   data::LineReader lines(recorded);
+  std::map<std::string, std::string> digests;  // by name in `path`
+  const auto digest_of = [&](const std::string& name) -> const std::string& {
+    const auto [known, is_new] = digests.try_emplace(name);
+    const fs::path file = fs::path(path).parent_path() / name;
+    if (is_new && is_file(file.string())) known->second = sha256_of_file(file.string());
+    return known->second;
+  };
+  const auto is_same = [&](const std::string& name, const std::string& of_run) {
+    if (of_run.starts_with(kKept)) return name == of_run;
+    const std::set<std::string> expected = digests_of(of_run, directories, read);
+    return expected.empty() ? fs::path(name).filename() == fs::path(of_run).filename()
+                            : expected.contains(digest_of(name));
+  };
   return renamed_lines(path, [&](Json& names) {
     std::string line;
     if (!lines.next(line)) return;
@@ -47,8 +93,7 @@ std::string named_as(const std::string& recorded, const std::string& path) {
     const Json of_run = row.value(kImages, Json::array());
     if (!of_run.is_array() || of_run.size() != names.size()) return;
     for (size_t i = 0; i < names.size(); ++i)
-      if (of_run[i].is_string() && fs::path(of_run[i].get<std::string>()).filename() ==
-                                       fs::path(names[i].get<std::string>()).filename())
+      if (of_run[i].is_string() && is_same(names[i].get<std::string>(), of_run[i]))
         names[i] = of_run[i];
   });
 }
@@ -65,10 +110,12 @@ std::string named_from(const std::string& path, const std::string& directory) {
 }
 
 bool is_recorded_rollout(const std::string& again, const std::string& digest,
-                         const std::vector<std::string>& directories, const std::string& recorded) {
+                         const std::vector<std::string>& directories, const std::string& recorded,
+                         const ReadImages& read) {
   for (const std::string& directory : directories)
     if (has_digest(named_from(again, directory), again, digest)) return true;
-  return !recorded.empty() && has_digest(named_as(recorded, again), again, digest);
+  return !recorded.empty() &&
+         has_digest(named_as(recorded, again, directories, read), again, digest);
 }
 
 }  // namespace temper::cli

@@ -213,8 +213,15 @@ class Verify : public Command {
         fs::copy(entry.path(), output + "/" + name, fs::copy_options::recursive);
   }
 
+  ReadImages read_images() const {
+    ReadImages read;
+    for (const train::ManifestLine* line : run_->steps())
+      for (const auto& [path, digest] : train::images_of_line(*line)) read[path].insert(digest);
+    return read;
+  }
+
   // The digest of the repeated step's rollout becomes the recorded one where the files differ only
-  // in where images' paths begin.
+  // in the paths of the same images.
   void name_images_alike(const train::ManifestLine& line, Json& again,
                          const std::string& output) const {
     const Json recorded = line.value.value("rollout", Json());
@@ -225,7 +232,7 @@ class Verify : public Command {
       const bool is_kept = fs::exists(run_->directory + name);
       if (is_recorded_rollout(output + name, recorded.get<std::string>(),
                               {run_->directory + "/rollouts", output_ + "/rollouts"},
-                              is_kept ? run_->directory + name : ""))
+                              is_kept ? run_->directory + name : "", read_images()))
         again["rollout"] = recorded;
     }
   }
