@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/rl/episode.h"
@@ -426,6 +427,14 @@ void RlConfig::validate_sampler() const {
   if (server.used())
     if (const auto problem = server.find_unsupported(rollout); problem)
       fail(problem->key, problem->message);
+  const std::pair<const char*, std::optional<int64_t>> sizes[] = {
+      {"data.min_image_pixels", data.min_image_pixels},
+      {"data.max_image_pixels", data.max_image_pixels}};
+  for (const auto& [key, pixels] : sizes)
+    require(!server.used() || !pixels, key, "found ", pixels.value_or(0),
+            " with rollout.server, expected null: servers resize images by the "
+            "preprocessor_config.json of their model directory; set the size there, and in that of "
+            "model.path");
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
           ", expected a lower and an upper bound");

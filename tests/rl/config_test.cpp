@@ -311,6 +311,16 @@ TEST_CASE("servers that keep their weights are not for a run that stops at a mis
   CHECK(error({"rollout.server.sync=none", "rl.on_mismatch=stop", "train.max_steps=3"}) == refused);
 }
 
+TEST_CASE("sizes of images that servers would not know are refused") {
+  const std::string server = "rollout.server.urls=[http://127.0.0.1:8000]";
+  for (const std::string key : {"data.min_image_pixels", "data.max_image_pixels"}) {
+    CHECK(load_error({key + "=4096"}) == "no error");
+    CHECK(load_error({key + "=null", server}) == "no error");
+    CHECK(load_error({key + "=4096", server})
+              .find(key + ": found 4096 with rollout.server, expected null") != std::string::npos);
+  }
+}
+
 TEST_CASE("an empty program of an environment is an error, but not in a resolved config") {
   const std::string found = ": found an empty list, expected a program";
   for (const std::string key : {"environment.command", "environment.openai.command"}) {
