@@ -55,8 +55,8 @@ std::set<std::string> digests_in(std::string_view text) {
 // Throws Error.
 std::set<std::string> digests_in_file(const std::string& path) {
   std::set<std::string> found;
-  const auto lines = data::LineReader::open(path);
-  for (std::string line; lines->next(line);) found.merge(digests_in(line));
+  data::LineReader lines(path);
+  for (std::string line; lines.next(line);) found.merge(digests_in(line));
   return found;
 }
 
