@@ -205,7 +205,7 @@ CachePage NativeBackend::cache_page(std::span<const AttentionSpec> layers,
                                     at::Device /*device*/) const {
   return {kernels::page_tokens(), NativeKvStore(layers).page_bytes()};
 }
-// Its kernels compute tiles of a few rows, one a thread. In memory are queries and keys as they
+// Its kernels compute blocks of a few rows, one a thread. In memory are queries and keys as they
 // read them, values where these are rounded, and in the backward pass the gradients of normed
 // queries.
 int64_t NativeBackend::attention_scratch(const AttentionSpec& spec, const PassSize& pass,

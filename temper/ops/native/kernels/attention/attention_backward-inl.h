@@ -15,21 +15,13 @@
 #include <vector>
 
 #include "temper/ops/native/kernels/attention/attention_forward-inl.h"
+#include "temper/ops/native/kernels/attention/gradient_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
-// c[m, n] (+)= a[m, depth] b, b in panels of [depth][kPanel].
-inline void small_product(int64_t m, int64_t n, int64_t depth, const float* a, int64_t a_row,
-                          int64_t a_k, const float* b, int64_t panel_stride, float* c, int64_t ldc,
-                          bool accumulate) {
-  for (int64_t i = 0; i < m; i += kTileRows)
-    tile_row(static_cast<int>(std::min<int64_t>(kTileRows, m - i)), n, depth, a + i * a_row, a_row,
-             a_k, b, panel_stride, c + i * ldc, ldc, accumulate);
-}
-
 // The gradient of one tree and one query head. One thread computes it: every sum has one order. It
-// meets blocks of queries with pages of keys, and keeps no more than one such block of scores.
+// meets blocks of queries with blocks of pages, and keeps no more than one such block of scores.
 // A token's dK and dV are one chain of multiply-adds over the tree's queries that see it, in their
 // order, however many positions a page holds.
 class TreeGradient {
@@ -39,24 +31,19 @@ class TreeGradient {
     const float *q, *out, *lse, *dout;
     float* dq;
   };
-  // A page packed for the backward pass: keys and values as columns, keys as rows.
-  static int64_t page_floats(int64_t dim) { return 2 * column_values(dim) + row_values(dim); }
   // Scratch of a thread, for trees of at most `pages` pages.
   static int64_t scratch_floats(int64_t dim, int64_t pages) {
-    return 2 * kQueries * kPage + 2 * kQueries * padded(dim) + kQueries + 2 * pages * kPage * dim;
+    return GradientBlock::scratch_floats(dim) + 2 * pages * kPage * dim;
   }
 
   TreeGradient(const AttentionShape& shape, const ForestView& forest, const ForestPages& pages,
                const Arrays& arrays, float* scratch)
-      : shape_(shape), forest_(forest), pages_(pages), a_(arrays) {
-    const int64_t width = padded(shape.head_dim);
-    probability_ = scratch;
-    dscore_ = probability_ + kQueries * kPage;
-    q_rows_ = dscore_ + kQueries * kPage;
-    dout_rows_ = q_rows_ + kQueries * width;
-    delta_ = dout_rows_ + kQueries * width;
-    sums_ = delta_ + kQueries;
-  }
+      : shape_(shape),
+        forest_(forest),
+        pages_(pages),
+        a_(arrays),
+        block_(shape, scratch),
+        sums_(scratch + GradientBlock::scratch_floats(shape.head_dim)) {}
 
   // `packed`: the forest's pages of the head's keys and values.
   void run(int64_t root, int64_t head, const float* packed) {
@@ -71,8 +58,9 @@ class TreeGradient {
       take_over(s);
       const int64_t start = forest_.segment_start[s],
                     end_of_s = std::min(forest_.segment_start[s + 1], a_.queries.end) - start;
-      for (int64_t i = std::max<int64_t>(0, a_.queries.first - start); i < end_of_s; i += kQueries)
-        queries(start + i - a_.queries.first, std::min(kQueries, end_of_s - i),
+      for (int64_t i = std::max<int64_t>(0, a_.queries.first - start); i < end_of_s;
+           i += GradientBlock::kQueries)
+        queries(start + i - a_.queries.first, std::min(GradientBlock::kQueries, end_of_s - i),
                 pages_.first_position(s) + i, packed,
                 forest_.open ? forest_.open + start + i : nullptr);
     }
@@ -93,8 +81,6 @@ class TreeGradient {
   }
 
  private:
-  static constexpr int64_t kQueries = 4 * 12;
-
   float* key_sums(int64_t page) const {
     return sums_ + (page - first_page_) * kPage * shape_.head_dim;
   }
@@ -126,63 +112,17 @@ class TreeGradient {
                const OpenPositions* open) {
     const int64_t dim = shape_.head_dim, row = shape_.num_heads * dim,
                   at = first * row + head_ * dim;
-    const auto open_of = [&](int64_t i) {
-      return open ? open[i] : OpenPositions{position + i, position + i + 1};
-    };
-    const int64_t end = open_of(count - 1).end;
-    const float *q = a_.q + at, *dout = a_.dout + at, *out = a_.out + at;
-    float* dq = a_.dq + at;
-    for (int64_t i = 0; i < count; ++i) {
-      write_row(q_rows_, count, i, dim, q + i * row);
-      write_row(dout_rows_, count, i, dim, dout + i * row);
-      delta_[i] = sum16<float>(0, dim, [&](int64_t d, float sum) {
-        return std::fma(dout[i * row + d], out[i * row + d], sum);
-      });
-      std::fill(dq + i * row, dq + i * row + dim, 0.0f);
+    block_.begin({count, position, a_.q + at, a_.out + at, a_.dout + at, a_.dq + at, row,
+                  a_.lse + first * shape_.num_heads + head_, shape_.num_heads, open});
+    const int64_t end = block_.end_page();
+    for (int64_t p = block_.first_page(), last; p < end; p = last) {
+      const int64_t index = path_[static_cast<size_t>(p)];
+      for (last = p + 1; last < std::min(end, p + GradientBlock::kPages); ++last)
+        if (path_[static_cast<size_t>(last)] != index + last - p) break;  // not side by side
+      block_.add(p, last, packed + index * GradientBlock::page_floats(dim), key_sums(index),
+                 value_sums(index));
     }
-    const int64_t oldest = oldest_seen(shape_.window, position);
-    for (int64_t p = oldest / kPage; p < pages_of(end); ++p) {
-      const int64_t index = path_[static_cast<size_t>(p)], keys = std::min(kPage, end - p * kPage);
-      const float* key_columns = packed + index * page_floats(dim);
-      const float* value_columns = key_columns + column_values(dim);
-      const float* key_rows = value_columns + column_values(dim);
-      small_product(count, kPage, dim, q, row, 1, key_columns, 0, probability_, kPage, false);
-      small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = oldest_seen(shape_.window, position + i), to = open_of(i).end;
-        softmax_row(a_.lse[(first + i) * shape_.num_heads + head_], delta_[i],
-                    static_cast<int32_t>(std::clamp<int64_t>(from - p * kPage, 0, kPage)),
-                    static_cast<int32_t>(std::clamp<int64_t>(to - p * kPage, 0, kPage)),
-                    probability_ + i * kPage, dscore_ + i * kPage);
-      }
-      // dV += Pᵀ dO, dK += dSᵀ Q, dQ += dS K.
-      small_product(keys, dim, count, probability_, 1, kPage, dout_rows_, count * kPanel,
-                    value_sums(index), dim, true);
-      small_product(keys, dim, count, dscore_, 1, kPage, q_rows_, count * kPanel, key_sums(index),
-                    dim, true);
-      small_product(count, dim, keys, dscore_, kPage, 1, key_rows, kPage * kPanel, dq, row, true);
-    }
-  }
-
-  // In a page a row sees the slots [lo, hi): there scores become probabilities, and dP becomes dS =
-  // P (dP - Σ_d dO O) with the derivatives of soft cap and scale; elsewhere both become 0. Whole
-  // pages, because loops of known length are vectors throughout.
-  void softmax_row(float lse, float delta, int32_t lo, int32_t hi, float* HWY_RESTRICT p,
-                   float* HWY_RESTRICT ds) const {
-    const float scale = static_cast<float>(shape_.scale), cap = static_cast<float>(shape_.soft_cap);
-    const auto set = [=](int32_t j, float probability, float slope) HWY_ATTR {
-      const bool seen = j >= lo && j < hi;
-      ds[j] = seen ? probability * (ds[j] - delta) * slope : 0.0f;
-      p[j] = seen ? probability : 0.0f;
-    };
-    if (cap > 0) {
-      for (int32_t j = 0; j < kPage; ++j) {
-        const float bent = tanh_of(p[j] * scale / cap);
-        set(j, exp_of(cap * bent - lse), (1.0f - bent * bent) * scale);
-      }
-    } else {
-      for (int32_t j = 0; j < kPage; ++j) set(j, exp_of(p[j] * scale - lse), scale);
-    }
+    block_.write();
   }
 
   const AttentionShape& shape_;
@@ -190,12 +130,10 @@ class TreeGradient {
   const ForestPages& pages_;
   const Arrays& a_;
   int64_t head_ = 0, first_page_ = 0, num_pages_ = 0;
-  std::vector<int64_t> path_;     // pages of the segment at hand
-  std::vector<int64_t> open_;     // segments that hold sums of their ancestors
-  float *probability_, *dscore_;  // [kQueries][kPage]
-  float *q_rows_, *dout_rows_;    // panels of [count][kPanel]
-  float* delta_;                  // [kQueries]
-  float* sums_;                   // dK, then dV, of the tree's pages: [pages][kPage][D]
+  std::vector<int64_t> path_;  // pages of the segment at hand
+  std::vector<int64_t> open_;  // segments that hold sums of their ancestors
+  GradientBlock block_;
+  float* sums_;  // dK, then dV, of the tree's pages: [pages][kPage][D]
 };
 
 void AttentionBackward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
@@ -213,7 +151,7 @@ void AttentionBackward(const AttentionShape& shape, const ForestView& forest, Qu
     roots.push_back(s);
     largest = std::max(largest, pages.begin(forest.subtree_end[s]) - pages.begin(s));
   }
-  const int64_t page_size = TreeGradient::page_floats(dim), head_size = pages.count() * page_size,
+  const int64_t page_size = GradientBlock::page_floats(dim), head_size = pages.count() * page_size,
                 per_thread = TreeGradient::scratch_floats(dim, largest);
   const int64_t at_once = heads_at_once(shape, head_size);
   const Floats storage = allocate(at_once * head_size),

@@ -57,12 +57,18 @@ struct CachedWork {
 template <class B>
 void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
                              const CachedQuery* rows, const float* q, float* out, float* lse) {
-  const std::vector<CachedRun> runs = runs_of(num_tokens, rows, kChunk);
+  int64_t longest = 0;
+  bool opens = false;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    longest = std::max(longest, rows[i].open.end);
+    opens |= rows[i].open.end > rows[i].position + 1;
+  }
+  const int64_t seen = most_seen(shape, longest, opens);
+  const std::vector<CachedRun> runs = runs_of(num_tokens, rows, chunk_of(shape, seen));
   const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
   const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
-  int64_t longest = 0;
-  for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].open.end);
-  const int64_t per_thread = scratch_floats(shape.head_dim, longest);
+  const int64_t per_thread = std::max(scratch_floats(shape.head_dim, longest),
+                                      RowBlock<B>::scratch_floats(shape.head_dim, seen));
   const Floats scratch = allocate(omp_get_max_threads() * per_thread);
 
   const int64_t items = static_cast<int64_t>(families.size()) * kv_heads;
@@ -105,7 +111,7 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
         if (!next->blocks.empty()) add_reads<B>(shape, next->blocks, next->shared, ahead);
         attend<B>(shape, work->blocks, work->shared, own, &ahead);
       } else {
-        attend_all(shape, work->blocks[0], own);
+        attend_all(shape, work->blocks[0], seen, own);
       }
     }
   }

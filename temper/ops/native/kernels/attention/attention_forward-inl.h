@@ -15,31 +15,12 @@
 #include <vector>
 
 #include "temper/base/exact_math.h"
-#include "temper/ops/native/kernels/attention/attention_pages-inl.h"
+#include "temper/ops/native/kernels/attention/attention_blocks-inl.h"
+#include "temper/ops/native/kernels/attention/attention_queries-inl.h"
 #include "temper/ops/native/kernels/elementary-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
-
-// Queries that stand one after another on one path, and the heads that share a kv head. B: what
-// the pages hold.
-template <class B>
-struct QueryBlock {
-  int64_t count, heads;
-  int64_t first_position;  // position of the first query
-  const float* q;          // [count, heads, head_dim], `stride` floats between queries
-  float* out;              // as q
-  int64_t stride;
-  float* lse;  // [count, heads], `lse_stride` between queries; or null
-  int64_t lse_stride;
-  const B* const* pages;                // pages of the path, from position 0
-  const OpenPositions* open = nullptr;  // [count]; null: none are open
-
-  int64_t end(int64_t query) const {  // of the keys that it sees
-    return open ? open[query].end : first_position + query + 1;
-  }
-  int64_t last_end() const { return end(count - 1); }
-};
 
 // The keys or values of pages of the cache, in the order in which a thread reads them, prefetched
 // into the second-level cache. Hardware prefetchers stop at the end of a page of memory, and pages
@@ -71,9 +52,6 @@ class ReadAhead {
   int64_t bytes_ = 0;
 };
 
-// Queries are shared out among threads in chunks of this many.
-constexpr int64_t kChunk = 64;
-
 // A thread's scratch: for a tile's rows their scores, queries and weighted sums of values.
 inline int64_t scratch_floats(int64_t head_dim, int64_t longest) {
   return kTileRows * (pages_of(longest) * kPage + 2 * padded(head_dim));
@@ -103,12 +81,6 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
   for (j = lo; j < hi; ++j) scores[j] = exp_of(scores[j] - max);
   return {max,
           sum16<float>(lo, hi - lo, [scores](int64_t i, float sum) { return sum + scores[i]; })};
-}
-
-// The oldest key that a query of the block sees.
-template <class B>
-int64_t oldest_key(const AttentionShape& shape, const QueryBlock<B>& block, int64_t query) {
-  return oldest_seen(shape.window, block.first_position + query);
 }
 
 struct PageRange {
@@ -256,46 +228,17 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
   }
 }
 
-// All of a block, in tiles.
-template <class B>
-void attend_all(const AttentionShape& shape, const QueryBlock<B>& block, float* scratch) {
-  const int64_t splits = (block.heads + kTileRows - 1) / kTileRows,
-                heads = (block.heads + splits - 1) / splits, queries = kTileRows / heads;
-  for (int64_t h = 0; h < block.heads; h += heads)
-    for (int64_t i = 0; i < block.count; i += queries) {
-      QueryBlock<B> part = block;
-      part.heads = std::min(heads, block.heads - h);
-      part.count = std::min(queries, block.count - i);
-      part.first_position += i;
-      part.q += i * block.stride + h * shape.head_dim;
-      part.out += i * block.stride + h * shape.head_dim;
-      if (block.lse) part.lse += i * block.lse_stride + h;
-      if (block.open) part.open += i;
-      attend<B>(shape, {&part, 1}, 0, scratch);
-    }
-}
-
-// The block of queries [row, row + count) and kv head g, but for its pages.
-template <class B>
-QueryBlock<B> block_of(const AttentionShape& shape, int64_t row, int64_t count, int64_t position,
-                       int64_t g, const float* q, float* out, float* lse) {
-  const int64_t heads = shape.num_heads, group = heads / shape.num_kv_heads;
-  const int64_t at = row * heads + g * group, dim = shape.head_dim;
-  return {
-      count, group,  position, q + at * dim, out + at * dim, heads * dim, lse ? lse + at : nullptr,
-      heads, nullptr};
-}
-
 struct QueryChunk {
   int64_t segment, first, count;  // first: within the segment
 };
-inline std::vector<QueryChunk> chunks_of(const ForestView& forest, QueryRange queries) {
+inline std::vector<QueryChunk> chunks_of(const ForestView& forest, QueryRange queries,
+                                         int64_t size) {
   std::vector<QueryChunk> chunks;
   for (int64_t s = 0; s < forest.num_segments; ++s) {
     const int64_t start = forest.segment_start[s],
                   end = std::min(forest.segment_start[s + 1], queries.end) - start;
-    for (int64_t i = std::max<int64_t>(0, queries.first - start); i < end; i += kChunk)
-      chunks.push_back({s, i, std::min(kChunk, end - i)});
+    for (int64_t i = std::max<int64_t>(0, queries.first - start); i < end; i += size)
+      chunks.push_back({s, i, std::min(size, end - i)});
   }
   return chunks;
 }
@@ -310,12 +253,13 @@ void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange
                const float* q, const float* k, const float* v, float* out, float* lse) {
   const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
   const ForestPages pages(forest);
-  const std::vector<QueryChunk> chunks = chunks_of(forest, queries);
   int64_t longest = 0;
   for (int64_t s = 0; s < forest.num_segments; ++s)
     longest = std::max(longest, pages.end_position(s));
   const int64_t page_size = head_values(dim), head_size = pages.count() * page_size,
-                per_thread = scratch_floats(dim, longest);
+                seen = most_seen(shape, longest, forest.open != nullptr),
+                per_thread = RowBlock<float>::scratch_floats(dim, seen);
+  const std::vector<QueryChunk> chunks = chunks_of(forest, queries, chunk_of(shape, seen));
   const int64_t at_once = heads_at_once(shape, head_size);
   const Floats storage = allocate(at_once * head_size),
                scratch = allocate(omp_get_max_threads() * per_thread);
@@ -338,9 +282,9 @@ void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange
           }
         }
 #pragma omp for collapse(2) schedule(dynamic)
-      for (size_t c = 0; c < chunks.size(); ++c)
-        for (int64_t g = 0; g < heads; ++g) {
-          const QueryChunk& chunk = chunks[c];
+      for (int64_t g = 0; g < heads; ++g)  // the last, which see most, first
+        for (size_t c = 0; c < chunks.size(); ++c) {
+          const QueryChunk& chunk = chunks[chunks.size() - 1 - c];
           pages.path(chunk.segment, path);
           table.resize(path.size());
           for (size_t p = 0; p < path.size(); ++p)
@@ -351,7 +295,7 @@ void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange
           block.pages = table.data();
           if (forest.open)
             block.open = forest.open + forest.segment_start[chunk.segment] + chunk.first;
-          attend_all(shape, block, scratch.get() + omp_get_thread_num() * per_thread);
+          attend_all(shape, block, seen, scratch.get() + omp_get_thread_num() * per_thread);
         }
     }
   }

@@ -11,8 +11,8 @@
 //   o[d] = (Σ_j e_j v_j[d]) / l  one chain, j ascending
 //   lse  = max + log l
 // Where a head's values are its keys, v is k.
-// So packing, chunking, caching, prefix sharing and threads change no bit. Scores of one query row
-// at a time are kept, never [N, N].
+// So packing, chunking, caching, prefix sharing and threads change no bit. Scores of a block of
+// query rows at a time are kept, at most 16 MiB a thread up to 128k keys, never [N, N].
 #pragma once
 
 #include <cstdint>
