@@ -9,11 +9,17 @@
 # make docs    writes the tables of docs/ that `temper list` prints
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 #
+# make ARM=1   the same for aarch64, in build-arm64/, on another machine with Debian: program, wheel and tarball, no tests.
 # make CUDA=1  the same with a LibTorch that has CUDA (several GB into .deps/torch-cuda), in build-cuda/; needs no CUDA
 # compiler
 ifdef CUDA
 BUILD ?= build-cuda
 export TEMPER_CUDA = 1
+endif
+ifdef ARM
+BUILD ?= build-arm64
+export TEMPER_ARM = 1
+CROSS = -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DTEMPER_TESTS=OFF
 endif
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -68,9 +74,9 @@ bench-setup:
 setup:
 	@tools/setup.sh
 
-$(BUILD)/build.ninja: CMakeLists.txt $(wildcard cmake/*.cmake) tools/setup.sh
+$(BUILD)/build.ninja: CMakeLists.txt $(wildcard cmake/*.cmake) tools/setup.sh tools/setup_arm.sh
 	@tools/setup.sh
-	@cmake -S . -B $(BUILD) -G Ninja -DTORCH_ROOT="$$(tools/setup.sh --torch-root)" $(CMAKE_FLAGS)
+	@cmake -S . -B $(BUILD) -G Ninja -DTORCH_ROOT="$$(tools/setup.sh --torch-root)" $(CROSS) $(CMAKE_FLAGS)
 
 clean:
 	rm -rf $(BUILD)

@@ -6,8 +6,8 @@ set(TORCH_LIB_DIR ${TORCH_ROOT}/lib)
 add_library(temper_torch INTERFACE IMPORTED)
 target_include_directories(temper_torch SYSTEM INTERFACE
   ${TORCH_INCLUDE} ${TORCH_INCLUDE}/torch/csrc/api/include)
-target_link_libraries(temper_torch INTERFACE
-  ${TORCH_LIB_DIR}/libtorch_cpu.so ${TORCH_LIB_DIR}/libc10.so ${TORCH_LIB_DIR}/libtorch.so)
+# Not libtorch.so, which is empty and needs CUDA's libraries where LibTorch has CUDA.
+target_link_libraries(temper_torch INTERFACE ${TORCH_LIB_DIR}/libtorch_cpu.so ${TORCH_LIB_DIR}/libc10.so)
 # The wheel brings its own OpenMP: a second pool of threads beside it would cost up to half of the speed.
 file(GLOB TORCH_GOMP ${TORCH_LIB_DIR}/libgomp*.so* ${TORCH_ROOT}/../torch.libs/libgomp*.so*)
 if(TORCH_GOMP)

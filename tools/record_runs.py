@@ -4,6 +4,7 @@
 usage: tools/record_runs.py --temper build/temper --output RECORD.json [--only NAME ...] [--environment NAME=VALUE ...]
        tools/record_runs.py --compare A.json B.json
        tools/record_runs.py --temper build/temper --targets [--only NAME ...]
+       tools/record_runs.py --table TITLE=RECORD.json ...
 
 A change that is meant to leave every number alone is checked with a record of the build before and one of the build
 after. Every build is given the same commands, models (random weights from one seed) and rows. Recorded are the SHA-256
@@ -12,6 +13,9 @@ that only one of two records has are listed, and are differences as values that 
 
 --targets compares one build with itself: under every set of vector instructions that the machine has (TEMPER_SIMD), with
 a LibTorch without vectors (ATEN_CPU_CAPABILITY), and with a C library whose functions take other paths (GLIBC_TUNABLES).
+
+A program for another machine is recorded under an emulator, with --emulator 'qemu-aarch64 -L .deps/arm64/sysroot'; runs
+of several ranks, which start themselves, are left out. --table prints digests of several records side by side, in Markdown.
 """
 import argparse
 import hashlib
@@ -29,6 +33,7 @@ import target_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 120  # seconds for one command
+EMULATED_TIMEOUT = 3600
 
 # No width is a multiple of a SIMD vector's.
 ODD = {"hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20}
@@ -170,9 +175,12 @@ def read_result(directory):
     return found
 
 
-def record(temper, only, environment):
+def record(temper, only, environment, emulator=()):
+    if emulator:  # it cannot start itself again, as it does to set this (temper/cli/main.cpp)
+        environment = {"GOMP_SPINCOUNT": "1", **environment}
+
     def call(arguments, threads=2):
-        done = subprocess.run([temper, *arguments], capture_output=True, text=True, timeout=TIMEOUT,
+        done = subprocess.run([*emulator, temper, *arguments], capture_output=True, text=True, timeout=EMULATED_TIMEOUT if emulator else TIMEOUT,
                               env={**os.environ, "OMP_NUM_THREADS": str(threads), "TEMPER_CACHE_DIR": "", **environment})
         return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
@@ -185,7 +193,7 @@ def record(temper, only, environment):
     out = {}
     if unknown := sorted(set(only or ()) - set(runs())):
         sys.exit(f"--only: found {', '.join(unknown)}, expected names of runs: {', '.join(runs())}")
-    wanted = {name: commands for name, commands in runs().items() if not only or name in only}
+    wanted = {name: commands for name, commands in runs().items() if (name in only if only else not emulator or "--nproc" not in commands[0])}
     used = {argument.removeprefix("model.path=").removeprefix("distill.teacher=") for commands in wanted.values() for command in commands for argument in command}
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
@@ -266,6 +274,27 @@ def compare(a, b, limit=None):
     return different
 
 
+def digest(run):
+    """Of every value of a run, in short."""
+    if run["status"]:
+        return f"exit status {run['status']}"
+    return "`" + hashlib.sha256(json.dumps(run["values"], sort_keys=True).encode()).hexdigest()[:12] + "`"
+
+
+def print_table(records):
+    """Title -> record. One row a run that every record has; the number of rows that differ."""
+    names = [name for name in next(iter(records.values())) if all(name in record for record in records.values())]
+    print(f"| run | values | {' | '.join(records)} |\n|---|---|{'---|' * len(records)}")
+    different = 0
+    for name in names:
+        digests = [digest(record[name]) for record in records.values()]
+        different += len(set(digests)) > 1
+        values = {len(record[name]["values"]) for record in records.values()}
+        print(f"| {name} | {', '.join(map(str, sorted(values)))} | {' | '.join(digests)} |")
+    print(f"\n{len(names)} rows; {different} differ.")
+    return different
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--temper", type=pathlib.Path)
@@ -273,6 +302,8 @@ def main():
     parser.add_argument("--only", nargs="*", help="names of runs")
     parser.add_argument("--environment", nargs="*", default=[], metavar="NAME=VALUE", help="variables of the recorded runs")
     parser.add_argument("--targets", action="store_true", help="compare vector instructions and libraries")
+    parser.add_argument("--emulator", type=str.split, default=[], metavar="COMMAND", help="what runs a program that was built for another machine")
+    parser.add_argument("--table", nargs="+", metavar="TITLE=RECORD", help="print digests side by side")
     parser.add_argument("--compare", nargs=2, type=pathlib.Path, metavar=("A", "B"))
     args = parser.parse_args()
     if args.compare:
@@ -280,13 +311,17 @@ def main():
         different = compare(a, b)
         print(f"{different} values differ" if different else "every value is the same")
         sys.exit(1 if different else 0)
+    if args.table:
+        records = {title: json.loads(pathlib.Path(path).read_text()) for title, path in (pair.split("=", 1) for pair in args.table)}
+        sys.exit(1 if print_table(records) else 0)
     if args.temper and args.targets:
         sys.exit(1 if compare_targets(str(args.temper.resolve()), args.only) else 0)
     if not args.temper or not args.output:
-        parser.error("--temper and --output or --targets, or --compare")
+        parser.error("--temper and --output or --targets, or --compare or --table")
     output = args.output.resolve()
+    emulator = [str(pathlib.Path(word).resolve()) if os.path.exists(word) else word for word in args.emulator]  # runs have directories of their own
     start = time.time()
-    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only, dict(pair.split("=", 1) for pair in args.environment)), indent=1))
+    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only, dict(pair.split("=", 1) for pair in args.environment), emulator), indent=1))
     print(f"{output}: {time.time() - start:.0f} s")
 
 

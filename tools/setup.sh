@@ -3,7 +3,8 @@
 # torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads
 # Parquet, and the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will
 # fetch. Touches nothing else. --torch-root prints where LibTorch is; --other-torch brings its other build, for tests. With
-# TEMPER_CUDA=1 it is the build with CUDA and all its libraries, in .deps/torch-cuda.
+# TEMPER_CUDA=1 it is the build with CUDA and all its libraries, in .deps/torch-cuda. With TEMPER_ARM=1 all of it is for
+# aarch64, in .deps/arm64, with Debian's cross compiler (setup_arm.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
@@ -14,7 +15,9 @@ packages=(cmake g++ ninja-build pkg-config libhwy-dev libxxhash-dev libgloo-dev 
           libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libssl-dev libboost-dev libprotozero-dev
           libjpeg-dev libpng-dev libwebp-dev)
 
-torch_deps=.deps/torch${TEMPER_CUDA:+-cuda}
+deps=.deps pip_options=()
+if [ -n "${TEMPER_ARM:-}" ]; then . tools/setup_arm.sh; fi
+torch_deps=$deps/torch${TEMPER_CUDA:+-cuda}
 
 # The directory of an installed torch of 2.11 or newer, without importing it: that takes seconds.
 python_torch() {
@@ -28,26 +31,26 @@ if tuple(map(int, version.groups())) >= (2, 11) and os.path.exists(os.path.join(
 PY
 }
 
-# LibTorch has two builds on x86-64: the one for processors, whose version ends in +cpu and which not every index has (the
-# package index that pip asks by default does not), and the one with CUDA, which needs no GPU and no driver either.
+# LibTorch has two builds: the one for processors, whose version ends in +cpu and which not every index has (the package
+# index that pip asks by default does not), and the one with CUDA, which needs no GPU and no driver either.
 # Megabytes to download and on disk:
 cpu_torch=(192 760) cuda_torch=(545 1140)
-# Whether pip can have the build for processors. Elsewhere there is one build, for processors.
+# Whether pip can have the build for processors.
 offers_cpu_torch() {
-  [ "$(uname -m)" != x86_64 ] || python3 -m pip install --quiet --dry-run --no-deps --ignore-installed "torch==$torch_version+cpu" >/dev/null 2>&1
+  python3 -m pip install --quiet --dry-run --no-deps --ignore-installed --target "$deps/none" "${pip_options[@]}" "torch==$torch_version+cpu" >/dev/null 2>&1
 }
 
 # None of torch's Python dependencies is needed, and of NVIDIA's libraries only the two that CUDA's build links even where
 # nothing uses them. install_torch DIRECTORY REQUIREMENT
 install_torch() {
-  local pip=(python3 -m pip install --quiet --no-deps --target "$1.partial") needed=() library
-  mkdir -p .deps
+  local pip=(python3 -m pip install --quiet --no-deps --target "$1.partial" "${pip_options[@]}") needed=() library
+  mkdir -p "$deps"
   rm -rf "$1.partial"
   "${pip[@]}" "$2"
   while read -r library; do
     case $library in
-      libcudart.so.*) needed+=("nvidia-cuda-runtime") ;;
-      libcupti.so.*) needed+=("nvidia-cuda-cupti") ;;
+      libcudart.so.*) needed+=("nvidia-cuda-runtime==${library##*.}.*") ;;
+      libcupti.so.*) needed+=("nvidia-cuda-cupti==${library##*.}.*") ;;
     esac
   done < <(objdump -p "$1.partial/torch/lib/libtorch_cpu.so" | awk '$1 == "NEEDED" {print $2}')
   if [ ${#needed[@]} -gt 0 ]; then "${pip[@]}" "${needed[@]}"; fi
@@ -72,7 +75,7 @@ install_cuda_torch() {
 torch_root() {
   if [ -n "${TORCH_ROOT:-}" ]; then echo "$TORCH_ROOT"; return; fi
   if [ -e "$torch_deps/torch/include/ATen/ATen.h" ]; then echo "$PWD/$torch_deps/torch"; return; fi
-  [ -n "${TEMPER_CUDA:-}" ] || python_torch
+  [ -n "${TEMPER_CUDA:-}${TEMPER_ARM:-}" ] || python_torch
 }
 
 if [ "${1:-}" = "--torch-root" ]; then torch_root; exit 0; fi
@@ -103,13 +106,14 @@ done
 
 # Only the reader of Parquet wants it: the build goes on without.
 has_pyarrow() {
-  [ -e .deps/arrow/pyarrow/include/parquet/arrow/reader.h ] ||
-    python3 -c 'import importlib.util, os, sys
+  if [ -e "$deps/arrow/pyarrow/include/parquet/arrow/reader.h" ]; then return 0; fi
+  [ -z "${TEMPER_ARM:-}" ] && python3 -c 'import importlib.util, os, sys
 root = os.path.dirname(importlib.util.find_spec("pyarrow").origin)
 sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")))' 2>/dev/null
 }
 
 has_pip() { python3 -m pip --version >/dev/null 2>&1; }
+has_sysroot() { [ -z "${TEMPER_ARM:-}" ] || [ -e "$sysroot/complete" ]; }
 has_xgrammar() { [ -e .deps/xgrammar/include/xgrammar/xgrammar.h ]; }
 if ! has_pip && ! { [ -n "$(torch_root)" ] && has_pyarrow && has_xgrammar; }; then missing+=(python3-pip); fi
 
@@ -120,7 +124,7 @@ plan() { list+=("$1"); download=$((download + $2)); disk=$((disk + $3)); }
 # Without pip, which is then among the packages, it is not known yet which build of LibTorch there is.
 torch_build=unknown
 if [ -z "$(torch_root)" ]; then
-  mkdir -p .deps
+  mkdir -p "$deps"
   if [ -n "${TEMPER_CUDA:-}" ]; then
     plan "LibTorch $torch_version with CUDA and its libraries" 2400 4900
   elif ! has_pip; then
@@ -135,6 +139,7 @@ if [ -z "$(torch_root)" ]; then
 fi
 has_pyarrow || plan "pyarrow $pyarrow_version" 55 170
 has_xgrammar || plan "XGrammar's sources" 3 3
+has_sysroot || plan "Debian's libraries for aarch64" 61 330
 if [ ${#list[@]} -gt 0 ]; then
   printf -v all ', %s' "${list[@]}"
   echo "setup: will fetch ${all:2}: about $download MB to download, $disk MB on disk, $((1 + download / 600)) to $((2 + download / 60)) minutes"
@@ -168,24 +173,26 @@ if [ -z "$(torch_root)" ]; then
   else
     if [ $torch_build = unknown ]; then if offers_cpu_torch; then torch_build=cpu; else torch_build=cuda; fi; fi
     if [ $torch_build = cpu ]; then megabytes=("${cpu_torch[@]}"); else megabytes=("${cuda_torch[@]}"); fi
-    echo "setup: installing torch $torch_version into .deps/torch (${megabytes[0]} MB to download, ${megabytes[1]} MB on disk)"
-    install_torch .deps/torch "torch==$torch_version$([ $torch_build = cuda ] || [ "$(uname -m)" != x86_64 ] || echo +cpu)"
+    echo "setup: installing torch $torch_version into $torch_deps (${megabytes[0]} MB to download, ${megabytes[1]} MB on disk)"
+    install_torch "$torch_deps" "torch==$torch_version$([ $torch_build = cuda ] || echo +cpu)"
   fi
 fi
 
 if ! has_pyarrow; then
-  echo "setup: installing pyarrow $pyarrow_version into .deps/arrow"
-  rm -rf .deps/arrow.partial
-  mkdir -p .deps
-  if python3 -m pip install --quiet --retries 1 --only-binary :all: --no-deps --target .deps/arrow.partial \
-      "pyarrow==$pyarrow_version" 2>.deps/arrow.log; then
-    rm -rf .deps/arrow .deps/arrow.log
-    mv .deps/arrow.partial .deps/arrow
+  echo "setup: installing pyarrow $pyarrow_version into $deps/arrow"
+  rm -rf "$deps/arrow.partial"
+  mkdir -p "$deps"
+  if python3 -m pip install --quiet --retries 1 --only-binary :all: --no-deps --target "$deps/arrow.partial" "${pip_options[@]}" \
+      "pyarrow==$pyarrow_version" 2>"$deps/arrow.log"; then
+    rm -rf "$deps/arrow" "$deps/arrow.log"
+    mv "$deps/arrow.partial" "$deps/arrow"
   else
-    rm -rf .deps/arrow.partial
-    echo "setup: Parquet is off: pip cannot install pyarrow $pyarrow_version (.deps/arrow.log)"
+    rm -rf "$deps/arrow.partial"
+    echo "setup: Parquet is off: pip cannot install pyarrow $pyarrow_version ($deps/arrow.log)"
   fi
 fi
+
+has_sysroot || fill_sysroot
 
 # Only completions that keep to a grammar want it: the build goes on without.
 if ! has_xgrammar; then
