@@ -1,7 +1,13 @@
-# The program with all its libraries on a bare system. First `make tarball`, then
+# The program with all its libraries on a bare system, x86-64 or ARM. First `make tarball` (on another machine than an ARM
+# one, for ARM: `make ARM=1 tarball`), then
 #   docker build -t temper . && docker run --rm -it -v "$PWD:/work" temper sft run.yaml
+FROM --platform=$BUILDPLATFORM debian:12-slim AS files
+ARG TARGETARCH
+ADD dist/temper-*.tar.gz /opt/
+RUN case $TARGETARCH in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; esac && mv /opt/temper-*-linux-$machine /opt/temper
+
 FROM debian:12-slim
-ADD dist/temper-*-linux-x86_64.tar.gz /opt/
-RUN ln -s /opt/temper-*/bin/temper /usr/local/bin/temper
+COPY --from=files /opt/temper /opt/temper
+ENV PATH=/opt/temper/bin:$PATH
 WORKDIR /work
 ENTRYPOINT ["temper"]

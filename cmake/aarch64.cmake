@@ -19,9 +19,4 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 # Where the linker finds what LibTorch's libraries need.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT ${CMAKE_EXE_LINKER_FLAGS_INIT})
-# A shell with QEMU's user emulation runs the tests of the configuration, and ctest's.
-find_program(QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
-if(QEMU_AARCH64)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${QEMU_AARCH64} -L ${CMAKE_SYSROOT})
-endif()
 set(ARROW_ROOT ${TEMPER_ARM_DEPS}/arrow/pyarrow CACHE PATH "The pyarrow package's directory")

@@ -14,8 +14,9 @@ that only one of two records has are listed, and are differences as values that 
 --targets compares one build with itself: under every set of vector instructions that the machine has (TEMPER_SIMD), with
 a LibTorch without vectors (ATEN_CPU_CAPABILITY), and with a C library whose functions take other paths (GLIBC_TUNABLES).
 
-A program for another machine is recorded under an emulator, with --emulator 'qemu-aarch64 -L .deps/arm64/sysroot'; runs
-of several ranks, which start themselves, are left out. --table prints digests of several records side by side, in Markdown.
+A program for another machine is recorded under an emulator, with --emulator 'qemu-aarch64 -L .deps/arm64/sysroot' and a
+long --timeout; runs of several ranks, which start themselves, are left out. --table prints digests of several records
+side by side, in Markdown.
 """
 import argparse
 import hashlib
@@ -32,8 +33,6 @@ sys.dont_write_bytecode = True  # beside this file, which may be where nobody wr
 import target_runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TIMEOUT = 120  # seconds for one command
-EMULATED_TIMEOUT = 3600
 
 # No width is a multiple of a SIMD vector's.
 ODD = {"hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20}
@@ -175,12 +174,13 @@ def read_result(directory):
     return found
 
 
-def record(temper, only, environment, emulator=()):
+def record(temper, only, environment, emulator=(), timeout=120):
+    """timeout: seconds for one command."""
     if emulator:  # it cannot start itself again, as it does to set this (temper/cli/main.cpp)
         environment = {"GOMP_SPINCOUNT": "1", **environment}
 
     def call(arguments, threads=2):
-        done = subprocess.run([*emulator, temper, *arguments], capture_output=True, text=True, timeout=EMULATED_TIMEOUT if emulator else TIMEOUT,
+        done = subprocess.run([*emulator, temper, *arguments], capture_output=True, text=True, timeout=timeout,
                               env={**os.environ, "OMP_NUM_THREADS": str(threads), "TEMPER_CACHE_DIR": "", **environment})
         return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
@@ -303,6 +303,7 @@ def main():
     parser.add_argument("--environment", nargs="*", default=[], metavar="NAME=VALUE", help="variables of the recorded runs")
     parser.add_argument("--targets", action="store_true", help="compare vector instructions and libraries")
     parser.add_argument("--emulator", type=str.split, default=[], metavar="COMMAND", help="what runs a program that was built for another machine")
+    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="for one command (120)")
     parser.add_argument("--table", nargs="+", metavar="TITLE=RECORD", help="print digests side by side")
     parser.add_argument("--compare", nargs=2, type=pathlib.Path, metavar=("A", "B"))
     args = parser.parse_args()
@@ -321,7 +322,7 @@ def main():
     output = args.output.resolve()
     emulator = [str(pathlib.Path(word).resolve()) if os.path.exists(word) else word for word in args.emulator]  # runs have directories of their own
     start = time.time()
-    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only, dict(pair.split("=", 1) for pair in args.environment), emulator), indent=1))
+    output.write_text(json.dumps(record(str(args.temper.resolve()), args.only, dict(pair.split("=", 1) for pair in args.environment), emulator, args.timeout), indent=1))
     print(f"{output}: {time.time() - start:.0f} s")
 
 

@@ -16,6 +16,7 @@ packages=(cmake g++ ninja-build pkg-config libhwy-dev libxxhash-dev libgloo-dev 
           libjpeg-dev libpng-dev libwebp-dev)
 
 deps=.deps pip_options=()
+cpu_torch=(192 760) cuda_torch=(545 1140)  # the two builds of LibTorch: megabytes to download and on disk
 if [ -n "${TEMPER_ARM:-}" ]; then . tools/setup_arm.sh; fi
 torch_deps=$deps/torch${TEMPER_CUDA:+-cuda}
 
@@ -33,8 +34,6 @@ PY
 
 # LibTorch has two builds: the one for processors, whose version ends in +cpu and which not every index has (the package
 # index that pip asks by default does not), and the one with CUDA, which needs no GPU and no driver either.
-# Megabytes to download and on disk:
-cpu_torch=(192 760) cuda_torch=(545 1140)
 # Whether pip can have the build for processors.
 offers_cpu_torch() {
   python3 -m pip install --quiet --dry-run --no-deps --ignore-installed --target "$deps/none" "${pip_options[@]}" "torch==$torch_version+cpu" >/dev/null 2>&1
