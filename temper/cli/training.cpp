@@ -156,10 +156,13 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
   // the signal together.
   static bool alone = false;
   alone = dist::read_environment().size == 1;
-  catch_interrupts(dist::read_environment().rank == 0
-                       ? "temper: finishing the step and saving a checkpoint; a second signal ends "
-                         "the run at once\n"
-                       : nullptr,
+  const std::optional<Repetition> repetition = Repetition::told();
+  // What a repeated part of a run leaves is looked at and thrown away: nothing continues from it.
+  const bool is_looked_at = repetition && repetition->is_silent;
+  catch_interrupts(dist::read_environment().rank > 0 ? nullptr
+                   : is_looked_at ? "temper: finishing the step; a second signal ends it at once\n"
+                                  : "temper: finishing the step and saving a checkpoint; a second "
+                                    "signal ends the run at once\n",
                    [] { return alone || dist::have_met(); });
   // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
   // not SIG_IGN: programs that are started inherit only the latter.
@@ -167,9 +170,8 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
   end_with_launcher();
   end_without_peers();
   watch_balancing(config.data);
-  const std::optional<Repetition> repetition = Repetition::told();
   std::ostream nowhere(nullptr);
-  train::RunHost host{repetition && repetition->is_silent ? nowhere : std::cout,
+  train::RunHost host{is_looked_at ? nowhere : std::cout,
                       ::isatty(STDOUT_FILENO) == 1, interrupted};
   if (repetition) host.after_step = [&](int64_t step) { return repetition->after(step); };
   if (repetition && !repetition->tensors.empty())
@@ -188,11 +190,11 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
     return 0;
   }
   if (dist::read_environment().rank > 0) return stopped_status();  // the first one says it
-  std::cerr << "temper: stopped after step " << outcome.steps
-            << (config.resume == "never"
-                    ? "; with resume=auto the same command continues from there"
-                    : "; the same command continues from there")
-            << std::endl;
+  const char* const then = is_looked_at ? "; nothing of the repetition is kept"
+                           : config.resume == "never"
+                               ? "; with resume=auto the same command continues from there"
+                               : "; the same command continues from there";
+  std::cerr << "temper: stopped after step " << outcome.steps << then << std::endl;
   return stopped_status();
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -170,7 +171,12 @@ void TrainedAdapter::read_optimizer(const std::string& directory) {
   const SafetensorsMetadata metadata = read_safetensors_metadata(path);
   const auto steps = metadata.find(kSteps);
   check<DataError>(steps != metadata.end(), path, ": the number of steps is missing");
-  optimizer_->load(read_safetensors(path), std::stoll(steps->second), path);
+  const std::string& text = steps->second;
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  check<DataError>(error == std::errc() && end == text.data() + text.size() && number >= 0, path,
+                   ": found ", text.substr(0, 100), " steps, expected a number");
+  optimizer_->load(read_safetensors(path), number, path);
 }
 
 void TrainedAdapter::load(const std::string& directory, bool with_optimizer) {

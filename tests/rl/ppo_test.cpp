@@ -143,6 +143,7 @@ TEST_CASE("ppo says what is wrong with its config") {
   CHECK(ppo_error({}) == "no error");
   CHECK(ppo_error({"rl.algorithm=ppo"}) == "no error");
   CHECK(ppo_error({"rl.algorithm=grpo"}).find("found grpo, expected ppo") != std::string::npos);
+  CHECK(ppo_error({"rl.algorithm=null"}).find("found null, expected ppo") != std::string::npos);
   CHECK(ppo_error({"rl.scale_rewards=true"}).find("scale_rewards") != std::string::npos);
   const std::string others = ppo_error({"rl.dynamic_sampling=true"});
   CHECK(

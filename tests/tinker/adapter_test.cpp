@@ -329,7 +329,13 @@ TEST_CASE("a saved adapter goes on as it was, with its optimizer" * doctest::tes
   for (int i = 0; i < 2; ++i) CHECK(train(adapter) == train(loaded));
   adapter.load(directory.path, false);
   CHECK(adapter.steps() == 0);
-  std::filesystem::remove(directory.path + "/optimizer.safetensors");
+  for (const char* steps : {"", "many", "1 ", "-1", "99999999999999999999"}) {
+    CAPTURE(steps);
+    write_safetensors(file, read_safetensors(file), {{"steps", steps}});
+    const std::string what = file + ": found " + steps + " steps, expected a number";
+    CHECK_THROWS_WITH_AS(TrainedAdapter(places, directory.path, true), what.c_str(), DataError);
+  }
+  std::filesystem::remove(file);
   CHECK_THROWS_AS(TrainedAdapter(places, directory.path, true), ConfigError);
 }
 

@@ -141,7 +141,7 @@ void PpoConfig::fields(Fields& f) {
 
 void PpoConfig::prepare() {
   const YamlNode* name = find_key(written, "rl.algorithm");
-  require(!name || name->text == "ppo", "rl.algorithm", "found ", name ? name->text : "",
+  require(!name || name->text == "ppo", "rl.algorithm", "found ", name ? name->found() : "",
           ", expected ppo; the other algorithms are temper grpo's");
   RlConfig::prepare();
 }
