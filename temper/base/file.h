@@ -36,17 +36,18 @@ class FileDescriptor {
 constexpr size_t kLongestSafeName = 128;
 bool is_safe_name(std::string_view name);
 
-// A file that is read as a directory of small files, which are made from its contents: is_file()
-// and read_file() take `m.gguf/config.json` for a GGUF file m.gguf.
+// Files that are made where they are read: is_file() and read_file() take `m.gguf/config.json` for
+// a GGUF file m.gguf, which is read as a directory of small files made from its contents, and files
+// of a directory may be others than its own.
 struct MadeFiles {
-  bool (*stands)(const std::string& path) = nullptr;  // whether `path` is such a file
+  bool (*stands)(const std::string& path) = nullptr;  // whether `path` has such files
   // Whether it has a file `name`; the contents of that.
   bool (*has)(const std::string& path, const std::string& name) = nullptr;
   std::string (*make)(const std::string& path, const std::string& name) = nullptr;
 };
 // Call before any thread is started.
 void set_made_files(const MadeFiles& made);
-// Whether `path` is a file that is read as a directory.
+// Whether `path` is a file that is read as a directory, or a directory with made files.
 bool stands_for_directory(const std::string& path);
 // Whether there is a regular file of this path, or one that is made.
 bool is_file(const std::string& path);

@@ -17,7 +17,6 @@
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
-#include "temper/models/gguf/gguf_files.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
 #include "temper/ops/backend.h"
@@ -58,10 +57,7 @@ void RunChecks::device() {
 bool RunChecks::read_config(bool scalar) {
   device();
   has_model = list.run("model", [&] {
-    config.model.path = models::resolve_model_path(config.model.path);
-    if (config.model.tokenizer)
-      models::use_tokenizer(config.model.path, *config.model.tokenizer,
-                            config.where("model.tokenizer"));
+    train::find_model(config);
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
     models::check_quantization(hf.json(), config.model.path + "/config.json");
     shape.policy.shape = shape_of(hf, scalar);
@@ -189,12 +185,13 @@ void RunChecks::adapter() {
     role.trains = !frozen;
     train::take_tower(*policy.model, config);
     std::string found = "none: all weights train";
+    const auto tokenizer = Tokenizer::load_directory(config.model.path);
     if (a.path) {
-      const models::LoraConfig lora = train::resume_adapter(*policy.model, config);
+      const models::LoraConfig lora = train::resume_adapter(*policy.model, config, tokenizer.get());
       policy.lora = lora;
       found = str(*a.path, ": rank ", lora.rank);
     } else if (frozen) {
-      policy.lora = train::new_adapter(a);
+      policy.lora = train::new_adapter(config, tokenizer.get());
       models::saved_modules_are(*policy.model, a.modules_to_save);  // throws for an unknown one
       found = str("rank ", a.rank, ", alpha ", a.alpha);
     }
@@ -205,12 +202,17 @@ void RunChecks::adapter() {
       train::check_tower_adapter(config, *policy.model, role.adapted);
       train::check_tied_head(config,
                              role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
+      train::check_token_rows(config, !named.trained_tokens.empty());
+      for (const models::TrainedTokens& t : named.trained_tokens)
+        role.token_rows[t.module] = std::ssize(t.ids);
       role.rank = policy.lora->largest_rank();
       role.dora = policy.lora->dora;
       role.drops = policy.lora->dropout > 0;
       role.saved = models::saved_weights(*policy.model, policy.lora->modules_to_save);
       role.adapters = role.trained_copies = 1;
       found += str(" on ", role.adapted.size(), " layers");
+      for (const auto& [module, rows] : role.token_rows)
+        found += str(", ", rows, " rows of ", module);
     } else {
       policy.model->each_parameter(
           [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });

@@ -12,6 +12,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/config.h"
 #include "temper/models/files/directory.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/stream.h"
 #include "temper/models/gguf/gguf.h"
@@ -50,6 +51,9 @@ void Export::declare(Flags& f) {
   add_base_model(f, model_dir, adapter);
   add_tokenizer(f, model_dir, tokenizer);
   f.add("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
+  f.then([this] {
+    if (!adapter.empty()) models::use_tokens_of_adapters(model_dir, {adapter});
+  });
   f.add("--output", output, "the new model directory, with --format gguf that of the file",
         required());
   f.add("--format", format,

@@ -43,6 +43,25 @@ YamlNode config_detail::Traits<models::LayerPatterns>::write(models::LayerPatter
   return map;
 }
 
+void config_detail::Traits<models::TrainTokens>::read(const YamlNode& node, const std::string& path,
+                                                      const Rule& rule,
+                                                      models::TrainTokens& value) {
+  value = {};
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind == YamlNode::Kind::kList)
+    return Traits<std::vector<std::string>>::read(node, path, rule, value.texts);
+  std::string text;
+  read_value(node, path, rule, text);
+  value.all_new = text == "new";
+  if (!value.all_new) fail(node, path, "new, or a list of tokens' texts");
+}
+
+YamlNode config_detail::Traits<models::TrainTokens>::write(models::TrainTokens& value) {
+  if (value.all_new) return write_value(std::string("new"));
+  return value.texts.empty() ? YamlNode::null()
+                             : Traits<std::vector<std::string>>::write(value.texts);
+}
+
 }  // namespace temper
 
 namespace temper::models {
@@ -78,6 +97,9 @@ void ModelSection::fields(Fields& f) {
   f.add("tokenizer", tokenizer,
         "for a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template "
         "replace the file's");
+  f.add("new_tokens", new_tokens,
+        "texts that become tokens, not special, with ids behind the tokenizer's last; their rows "
+        "of embedding and head begin as the mean of the others");
   f.add(
       "dtype", dtype,
       "dtype of weights in matrix products, and of frozen weights; sums, activations, master "
@@ -129,6 +151,10 @@ void AdapterSection::fields(Fields& f) {
   f.add("modules_to_save", modules_to_save,
         "modules that are fully trained and saved with the adapter: embed_tokens, lm_head",
         one_or_list());
+  f.add("train_tokens", train_tokens,
+        "tokens of which the rows of the embeddings (and of a head that is tied to them) train "
+        "beside the adapter: new, those of model.new_tokens, or a list of texts that are one token "
+        "each");
   f.add("loraplus_ratio", loraplus_ratio,
         "LoRA+: ratio of the learning rates of B (and DoRA's magnitudes) and A", above(0));
   f.add("path", path,

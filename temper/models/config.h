@@ -18,6 +18,7 @@ struct ModelSection {
   enum class Vision { kFrozen, kProjector, kTrain, kNone };
   std::string path;                      // empty: not given
   std::optional<std::string> tokenizer;  // of a GGUF file: a directory whose tokenizer it has
+  std::vector<std::string> new_tokens;   // texts that become tokens (use_new_tokens)
   Dtype dtype = Dtype::kFloat32;
   std::string device = "auto", backend = "auto";  // models::DeviceChoice
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;
@@ -48,6 +49,14 @@ struct LayerPatterns {
   bool operator==(const LayerPatterns&) const = default;
 };
 
+// Tokens whose rows of the embedding train beside an adapter: model.new_tokens, or tokens by texts.
+struct TrainTokens {
+  bool all_new = false;
+  std::vector<std::string> texts;
+  bool any() const { return all_new || !texts.empty(); }
+  bool operator==(const TrainTokens&) const = default;
+};
+
 struct AdapterSection {
   enum class Method { kNone, kLora, kQlora };
   Method method = Method::kNone;
@@ -59,6 +68,7 @@ struct AdapterSection {
   bool use_rslora = false;
   bool use_dora = false;
   std::vector<std::string> modules_to_save;
+  TrainTokens train_tokens;
   double loraplus_ratio = 1;
   std::optional<std::string> path;
   void fields(Fields& f);
@@ -74,6 +84,15 @@ struct Traits<models::LayerPatterns> {
   static void read(const YamlNode& node, const std::string& path, const Rule& rule,
                    models::LayerPatterns& value);
   static YamlNode write(models::LayerPatterns& value);
+  static std::vector<Field> children() { return {}; }
+};
+
+template <>
+struct Traits<models::TrainTokens> {
+  static std::string type(const Rule&) { return "new or list of texts"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   models::TrainTokens& value);
+  static YamlNode write(models::TrainTokens& value);
   static std::vector<Field> children() { return {}; }
 };
 

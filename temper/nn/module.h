@@ -95,6 +95,7 @@ class Module {
 
  private:
   friend class Parameter;
+  friend class TokenRows;  // it leaves its owner before that one ends
   void visit_parameters(const std::string& prefix,
                         const std::function<void(const std::string&, Parameter&)>& visit);
   void visit_modules(const std::string& path,

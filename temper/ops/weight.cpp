@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -113,6 +114,19 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
             dw.size(0) == dy.size(1) && dw.size(1) == x.size(1),
         "a weight's gradient: ", dy.sizes(), " and ", x.sizes(), " do not give ", dw.sizes());
   backend_of(dw).weight_gradient(w, dy, x, dw, accumulate, x_panels);
+}
+
+void trained_gradient(const Weight& w, int64_t first, const at::Tensor& dy, const at::Tensor& x,
+                      at::Tensor& drows) {
+  if (!drows.defined()) return;
+  const std::vector<int64_t>& id = w.trained->id;
+  const auto begin = std::lower_bound(id.begin(), id.end(), first),
+             end = std::lower_bound(begin, id.end(), first + dy.size(1));
+  if (begin == end) return;
+  std::vector<int64_t> columns;
+  for (auto i = begin; i != end; ++i) columns.push_back(*i - first);
+  at::Tensor to = drows.narrow(0, begin - id.begin(), end - begin);
+  weight_gradient(w, dy.index_select(1, indices(columns, dy)), x, to, true);
 }
 
 at::Tensor read(const Weight& w) { return backend_of(w.tensor()).read(w); }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "temper/ops/codes.h"
 #include "temper/ops/formats.h"
@@ -41,6 +42,12 @@ at::Tensor order_of(const Codes& codes, at::Device device);
 // Values [out, in] of the codes' columns, as the columns of inputs.
 at::Tensor in_input_order(const QuantizedWeight& w, const at::Tensor& values);
 
+// Rows of a frozen matrix that train, while its other rows do not.
+struct TrainedRows {
+  std::vector<int64_t> id;  // ascending
+  at::Tensor values;        // [id.size(), in], which the matrix holds, too: what gradients are of
+};
+
 // [out, in]. A tensor is a weight of the format that its dtype says.
 struct Weight {
   WeightFormat format = WeightFormat::kFloat32;
@@ -48,6 +55,7 @@ struct Weight {
   std::shared_ptr<const QuantizedWeight> quantized;
   at::Tensor panels;                           // pack(*this) if the caller keeps it, else undefined
   Arithmetic arithmetic = Arithmetic::kExact;  // of bfloat16 and quantized formats
+  std::shared_ptr<const TrainedRows> trained;  // of an embedding or a head; null: none are
 
   Weight() = default;
   Weight(at::Tensor values);  // NOLINT: implicit
@@ -59,7 +67,10 @@ struct Weight {
   bool in_integers() const { return arithmetic == Arithmetic::kInteger && has_integers(format); }
   // The tensor that autograd sees: the values, or for a frozen weight a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
-  // Rows [first, first + count): the same memory. first is a multiple of 32.
+  // What gradients of trained rows are of; undefined where there are none.
+  at::Tensor trained_values() const { return trained ? trained->values : at::Tensor(); }
+  // Rows [first, first + count), without word of trained ones: the same memory. first is a multiple
+  // of 32.
   Weight part(int64_t first, int64_t count) const;
 };
 
@@ -83,6 +94,10 @@ void multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx, 
 void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
                      bool accumulate, const at::Tensor& x_panels = {});
 at::Tensor pack_input(const Weight& w, const at::Tensor& x);
+// The same of w's trained rows alone, added to drows: dy [N, columns] are the gradients of the
+// outputs from `first` on. Gives nothing to an undefined drows.
+void trained_gradient(const Weight& w, int64_t first, const at::Tensor& dy, const at::Tensor& x,
+                      at::Tensor& drows);
 
 // The values that products see, float32 (or float64) [out, in], columns by input: a copy where the
 // format is another.

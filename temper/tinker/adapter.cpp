@@ -98,6 +98,9 @@ TrainedAdapter::TrainedAdapter(AdapterPlaces& places, const std::string& directo
     : places_(places) {
   const OwnAdapter own(places.model);
   config_ = models::load_adapter(places.model, directory);
+  check<ConfigError>(config_.trained_tokens.empty(), directory,
+                     ": trains rows of the embeddings (trainable_token_indices), which an adapter "
+                     "that clients train does not");
   take_copy(0);
   if (with_optimizer) read_optimizer(directory);
 }

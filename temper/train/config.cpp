@@ -297,6 +297,7 @@ void RunConfig::warn_of_adapter() {
   add("use_rslora", adapter.use_rslora == standard.use_rslora);
   add("use_dora", adapter.use_dora == standard.use_dora);
   add("modules_to_save", adapter.modules_to_save == standard.modules_to_save);
+  add("train_tokens", adapter.train_tokens == standard.train_tokens);
   add("loraplus_ratio", adapter.loraplus_ratio == standard.loraplus_ratio);
 }
 

@@ -11,6 +11,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/files/untied_head.h"
 #include "temper/models/gguf/gguf_files.h"
 #include "temper/models/vision/encoder.h"
@@ -61,16 +62,68 @@ void warn_of_other_format(RunConfig& config) {
 
 }  // namespace
 
-models::LoraConfig new_adapter(const models::AdapterSection& section) {
+namespace {
+
+// The id of the one token that the text is: as it is found in text, else as the vocabulary spells
+// it.
+int64_t token_of_text(const RunConfig& config, const Tokenizer& tokenizer,
+                      const std::string& text) {
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  if (ids.size() == 1) return ids[0];
+  const std::optional<int32_t> spelled = tokenizer.id_of(text);
+  config.require(spelled.has_value(), "adapter.train_tokens", "`", text, "` is ", ids.size(),
+                 " tokens, expected one; model.new_tokens makes a token of it");
+  return *spelled;
+}
+
+// adapter.train_tokens.
+std::vector<models::TrainedTokens> trained_tokens(const RunConfig& config,
+                                                  const Tokenizer* tokenizer) {
+  const models::TrainTokens& asked = config.adapter.train_tokens;
+  if (!asked.any()) return {};
+  config.require(!asked.all_new || !config.model.new_tokens.empty(), "adapter.train_tokens",
+                 "found new, and model.new_tokens names none; expected texts of tokens");
+  config.require(tokenizer != nullptr, "adapter.train_tokens", config.model.path,
+                 " has no tokenizer to find them in");
+  models::TrainedTokens found;
+  for (const std::string& text : asked.all_new ? config.model.new_tokens : asked.texts)
+    found.ids.push_back(token_of_text(config, *tokenizer, text));
+  std::ranges::sort(found.ids);
+  const auto twice = std::ranges::adjacent_find(found.ids);
+  config.require(twice == found.ids.end(), "adapter.train_tokens", "token ",
+                 twice == found.ids.end() ? 0 : *twice, " is there twice");
+  return {found};
+}
+
+std::string said(const std::vector<models::TrainedTokens>& tokens) {
+  std::string out;
+  for (const models::TrainedTokens& t : tokens)
+    out += str(out.empty() ? "" : ", ", t.ids.size(), " tokens of ", t.module);
+  return out.empty() ? "none" : out;
+}
+
+}  // namespace
+
+models::LoraConfig new_adapter(const RunConfig& run, const Tokenizer* tokenizer) {
+  const models::AdapterSection& section = run.adapter;
   models::LoraConfig config{section.rank,           section.alpha,          section.dropout,
                             section.use_rslora,     section.target_modules, section.use_dora,
                             section.modules_to_save};
   config.rank_pattern = section.rank_pattern.list;
   config.alpha_pattern = section.alpha_pattern.list;
+  config.trained_tokens = trained_tokens(run, tokenizer);
   return config;
 }
 
-models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
+void check_token_rows(const RunConfig& config, bool trained) {
+  config.require(!trained || (config.mesh.fsdp == 1 && config.mesh.tensor == 1),
+                 "adapter.train_tokens",
+                 "rows of embeddings that ranks divide do not train; set mesh.fsdp: 1 and "
+                 "mesh.tensor: 1");
+}
+
+models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config,
+                                  const Tokenizer* tokenizer) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
   warn_of_other_format(config);
@@ -89,6 +142,10 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   agree("adapter.use_dora", written.use_dora == found.dora, found.dora ? "true" : "false");
   agree("adapter.modules_to_save", models::saved_modules_are(model, written.modules_to_save),
         joined(found.modules_to_save));
+  // Null is what the adapter says: a config has no word for rows of a head.
+  agree("adapter.train_tokens",
+        !written.train_tokens.any() || trained_tokens(config, tokenizer) == found.trained_tokens,
+        said(found.trained_tokens));
   agree("adapter.target_modules", models::targets_are(model, written.target_modules),
         joined(found.target_modules));
   if (!config.has_dropout())
@@ -211,16 +268,19 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   const std::string& directory = config.model.path;
   const models::AdapterSection& a = config.adapter;
   take_tower(*policy.model, config);
+  policy.tokenizer = Tokenizer::load_directory(directory);
   if (a.path) {
-    policy.lora = resume_adapter(*policy.model, config);
+    policy.lora = resume_adapter(*policy.model, config, policy.tokenizer.get());
   } else if (config.has_adapter()) {
-    policy.lora = new_adapter(a);
+    policy.lora = new_adapter(config, policy.tokenizer.get());
+    check_token_rows(config, !policy.lora->trained_tokens.empty());
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
     policy.model->each_parameter(
         [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
   check_tied_head(config, models::adapts_tied_head(*policy.model));
+  check_token_rows(config, models::trains_token_rows(*policy.model));
   check_tower_adapter(config, *policy.model, models::adapted_layers(*policy.model));
   train_tower(*policy.model, config);
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
@@ -231,7 +291,6 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
     policy.model->each_parameter([&](const std::string&, nn::Parameter& p) {
       if (p.trainable() || (leaves_file && !ops::is_quantized(p.format()))) p.own();
     });
-  policy.tokenizer = Tokenizer::load_directory(directory);
   ChatOptions options = config.data.chat_options();
   options.adapter = a.path.value_or("");
   if (policy.tokenizer) policy.chat = ChatTemplate::find(directory, options);
@@ -308,14 +367,27 @@ void check_tied_head(const RunConfig& config, bool adapted) {
                  "ranks share out the weights; leave lm_head out, or set mesh.fsdp: 1");
 }
 
-namespace {
-
-void use_model(RunConfig& config) {
-  models::use_device(config.device_choice());
+void find_model(RunConfig& config) {
   config.model.path = models::resolve_model_path(config.model.path);
   if (config.model.tokenizer)
     models::use_tokenizer(config.model.path, *config.model.tokenizer,
                           config.where("model.tokenizer"));
+  std::vector<std::string>& tokens = config.model.new_tokens;
+  if (config.adapter.path) {
+    const std::vector<std::string> theirs = models::adapter_new_tokens(*config.adapter.path);
+    config.require(theirs.empty() || tokens.empty() || theirs == tokens, "model.new_tokens",
+                   "the adapter ", *config.adapter.path, " says ", joined(theirs),
+                   "; leave the key out or make it agree");
+    if (!theirs.empty()) tokens = theirs;
+  }
+  models::use_new_tokens(config.model.path, tokens, config.where("model.new_tokens"));
+}
+
+namespace {
+
+void use_model(RunConfig& config) {
+  models::use_device(config.device_choice());
+  find_model(config);
   for (std::string& warning : model_warnings(config.model.path))
     config.warnings.push_back(std::move(warning));
 }

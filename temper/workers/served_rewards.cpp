@@ -84,6 +84,7 @@ train::RunOutcome serve_rewards(train::RunConfig& config,
   std::map<std::string, std::unique_ptr<rewards::Reward>> models;
   for (const rewards::RewardSection& section : rewards)
     if (section.is_model()) models[path_name(section.label())] = rewards::make_reward(section);
+  train::find_model(config);
   const auto tokenizer = Tokenizer::load_directory(config.model.path);
   const auto images = train::images_of(config, tokenizer.get());
   WorkQueue queue;  // one thread uses the models

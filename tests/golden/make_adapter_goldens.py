@@ -44,6 +44,11 @@ CASES = dict(
     head_tied=("llama_linear", dict(r=4, lora_alpha=8, target_modules=SOME + ["lm_head"])),
     head_capped=("gemma2", dict(r=3, lora_alpha=4, target_modules=SOME + ["lm_head"])),
     head_scaled=("granite", dict(r=3, lora_alpha=4, target_modules=["lm_head"], use_rslora=True)),
+    tokens=("llama", dict(r=2, lora_alpha=4, target_modules=SOME, trainable_token_indices=[3, 17, 40])),
+    tokens_head=("qwen3", dict(r=2, lora_alpha=4, target_modules=SOME,
+                               trainable_token_indices={"embed_tokens": [5, 60], "lm_head": [2, 9, 60]})),
+    tokens_tied=("llama_linear", dict(r=2, lora_alpha=4, target_modules=SOME, use_dora=True,
+                                      trainable_token_indices={"embed_tokens": [3, 17, 40], "lm_head": [3, 17, 40]})),
 )
 
 

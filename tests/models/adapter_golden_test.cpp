@@ -32,9 +32,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // The mixtures': attention, routers and experts (all-linear).
-const char* const kCases[] = {"dora",        "dora_rslora", "rslora",  "saved",
-                              "saved_head",  "saved_tied",  "head",    "head_tied",
-                              "head_capped", "head_scaled", "mixture", "mixture_rslora"};
+const char* const kCases[] = {"dora",        "dora_rslora", "rslora",     "saved",
+                              "saved_head",  "saved_tied",  "head",       "head_tied",
+                              "head_capped", "head_scaled", "mixture",    "mixture_rslora",
+                              "tokens",      "tokens_head", "tokens_tied"};
 
 struct Case {
   explicit Case(const std::string& name)

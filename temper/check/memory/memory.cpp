@@ -31,6 +31,13 @@ int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
   return t.split ? t.size() / ranks.tensor : t.size();
 }
 
+// The rows of a table of tokens that train beside an adapter.
+int64_t trained_rows(const ModelRole& role, const ShapedTensor& t) {
+  for (const auto& [module, rows] : role.token_rows)
+    if (t.name.ends_with(module + ".weight")) return rows;
+  return 0;
+}
+
 int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
 
 // The tensors of one adapter, as this rank has them.
@@ -44,6 +51,7 @@ std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ra
       tensors.push_back(t);
       tensors.back().shape = {divided(t, ranks) / t.shape.back(), t.shape.back()};
     }
+    if (const int64_t rows = trained_rows(role, t)) add(t.role, {rows, t.shape[1]});
     if (!is_adapted(role, t)) continue;
     const int64_t in = t.shape[1] / (t.has_rows() ? ranks.tensor : 1),
                   out = t.shape[0] / (t.has_columns() ? ranks.tensor : 1);
@@ -151,7 +159,9 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
     const double bytes =
         static_cast<double>(size) * bytes_of(format_of(role, t), t.matrix ? t.shape.back() : 1);
     const int64_t parts = t.unit >= 0 ? ranks.fsdp : 1;
-    weights += bytes / static_cast<double>(parts);
+    // An adapter that trains rows of a table has one of its own, as has each copy of it.
+    const int64_t tables = trained_rows(role, t) > 0 ? 1 + role.adapters : 1;
+    weights += bytes * static_cast<double>(tables) / static_cast<double>(parts);
     if (t.unit >= 0) unit[static_cast<size_t>(t.unit)] += rounded(bytes);
     if (!role.trains || !t.trains) continue;
     if (t.unit >= 0) trained[static_cast<size_t>(t.unit)] += kFloat * size;

@@ -94,6 +94,7 @@ struct ModelRole {
   bool trains = true;                // all of its weights train
   std::vector<std::string> adapted;  // paths of linear layers with an adapter
   std::vector<std::string> saved;    // weights that the adapter brings whole (modules_to_save)
+  std::map<std::string, int64_t> token_rows;  // rows that train (LoraConfig::trained_tokens)
   int64_t rank = 0;
   bool dora = false, drops = false;  // the adapter has a magnitude; it has dropout
   int64_t adapters = 0;              // adapters in memory: a copy is the reference

@@ -3,9 +3,11 @@
 #include <signal.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <streambuf>
 
+#include "temper/base/json.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/reported.h"
 #include "temper/text/unicode.h"
@@ -54,14 +56,15 @@ void hear_signals() {
 std::string shared_base(const TrainingVerb& verb, const train::RunConfig& config) {
   const models::ModelSection& m = config.model;
   const bool alone = !verb.shares_passes || !config.has_adapter() || config.roles.any() ||
-                     !config.adapter.modules_to_save.empty() || config.train.profile.steps > 0 ||
-                     config.train.memory_limit || m.trains_tower() ||
-                     config.train.offloads_inputs();
+                     !config.adapter.modules_to_save.empty() || config.adapter.train_tokens.any() ||
+                     config.train.profile.steps > 0 || config.train.memory_limit ||
+                     m.trains_tower() || config.train.offloads_inputs();
   if (alone) return {};
-  return str(m.path, '\n', m.tokenizer.value_or(""), '\n', m.device, '\n', m.backend, '\n',
-             static_cast<int>(m.dtype), ' ', static_cast<int>(m.arithmetic), ' ',
-             m.storage ? static_cast<int>(*m.storage) : -1, ' ', static_cast<int>(m.vision), ' ',
-             static_cast<int>(config.adapter.method), ' ', static_cast<int>(config.cache_dtype()));
+  return str(m.path, '\n', m.tokenizer.value_or(""), '\n', Json(m.new_tokens).dump(), '\n',
+             m.device, '\n', m.backend, '\n', static_cast<int>(m.dtype), ' ',
+             static_cast<int>(m.arithmetic), ' ', m.storage ? static_cast<int>(*m.storage) : -1,
+             ' ', static_cast<int>(m.vision), ' ', static_cast<int>(config.adapter.method), ' ',
+             static_cast<int>(config.cache_dtype()));
 }
 
 int run_jointly(const TrainingVerb& verb, std::vector<JointSweepRun>& runs, int64_t most_tokens,

@@ -14,6 +14,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/gguf/gguf_files.h"
 #include "temper/text/chat/template_date.h"
 
@@ -120,6 +121,10 @@ void ModelFlags::take_adapters(bool may_be_named) {
                          found.name);
     named.push_back(std::move(found));
   }
+  std::vector<std::string> all;
+  for (const NamedAdapter& one : named) all.push_back(one.directory);
+  if (!adapter.empty()) all.push_back(adapter);
+  models::use_tokens_of_adapters(model, all);
 }
 
 void ModelFlags::add_to(Flags& f, bool rows_name_adapters) {

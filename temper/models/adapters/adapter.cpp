@@ -55,6 +55,14 @@ std::vector<WholeModule> whole_modules(nn::Module& model) {
   return modules;
 }
 
+int64_t table_rows(nn::Module& model) {
+  int64_t rows = 0;
+  model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
+    rows = embedding.weight.whole_shape()[0];
+  }});
+  return rows;
+}
+
 bool is_tied(nn::Module& model) {
   bool own_head = false;
   model.visit({.linear = [&](const std::string& path,
@@ -66,7 +74,7 @@ bool is_tied(nn::Module& model) {
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 bool is_of_adapter(const std::string& name) {
-  for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
+  for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector.", ".token_adapter."})
     if (name.find(part) != std::string::npos) return true;
   return false;
 }
@@ -297,6 +305,7 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
     lora.lora_magnitude_vector->weight.set_trainable(true);
   }
   for (const WholeModule& m : whole) m.versions->replace(*m.weight);
+  add_token_rows(model, config.trained_tokens, "adapter.train_tokens");
   train_score(model);
 }
 
@@ -344,7 +353,7 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
   std::set<const nn::Parameter*> named, replaced;
   for (const WholeModule& m : choose_whole(model, names)) named.insert(m.weight);
   for (const WholeModule& m : whole_modules(model))
-    if (m.versions->replaced()) replaced.insert(m.weight);
+    if (m.versions->replaced() && !m.versions->rows()) replaced.insert(m.weight);
   return named == replaced;
 }
 

@@ -10,6 +10,14 @@
 
 namespace temper::models {
 
+// Rows of an embedding or a head, by token id, that train while the others are frozen: PEFT's
+// trainable_token_indices. Those of embeddings to which the head is tied are the head's, too.
+struct TrainedTokens {
+  std::string module = "embed_tokens";  // or lm_head: the last part of a path, or all of it
+  std::vector<int64_t> ids;             // ascending
+  bool operator==(const TrainedTokens&) const = default;
+};
+
 struct LoraConfig {
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
@@ -25,6 +33,7 @@ struct LoraConfig {
   // Other ranks and alphas of some layers, those of the first pattern that fits. PEFT makes one
   // matrix of the adapters of experts' gate_proj and up_proj, of twice their rank.
   std::vector<LayerPattern> rank_pattern{}, alpha_pattern{};
+  std::vector<TrainedTokens> trained_tokens{};  // no module twice
   int64_t largest_rank() const;
 };
 
@@ -87,6 +96,9 @@ bool adapts_head(nn::Module& model);
 // The same of a head whose weight is the embedding's: merging it makes a model that is not
 // tied (stream.h).
 bool adapts_tied_head(nn::Module& model);
+
+// Whether rows of the embeddings or the head train (LoraConfig::trained_tokens).
+bool trains_token_rows(nn::Module& model);
 
 // Whether it is on a mixture's routers or experts.
 bool adapts_mixture(nn::Module& model);

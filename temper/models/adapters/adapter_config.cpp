@@ -22,7 +22,6 @@ constexpr const char* kMergeHint = "merge the adapter with PEFT's merge_and_unlo
 constexpr const char* kOtherKinds[] = {"alora_invocation_tokens",
                                        "use_qalora",
                                        "layer_replication",
-                                       "trainable_token_indices",
                                        "lora_bias",
                                        "arrow_config",
                                        "loftq_config",
@@ -90,7 +89,30 @@ class ConfigReader {
     return out;
   }
 
+  // Token ids by module; a list is of the embeddings.
+  std::vector<TrainedTokens> tokens(const char* key) const {
+    std::vector<TrainedTokens> out;
+    const Json* value = find(key);
+    if (!value || value->is_null() || value->empty()) return out;
+    if (value->is_array()) return {{.ids = ids(key, *value)}};
+    if (!value->is_object() || value->size() > kMostPatterns)
+      fail(key, found(*value) + ", expected a list of token ids, or an object of such lists");
+    for (const auto& [module, of] : value->items())
+      out.push_back({module, ids(str(key, "`, `", module), of)});
+    return out;
+  }
+
  private:
+  std::vector<int64_t> ids(const std::string& key, const Json& value) const {
+    if (!value.is_array() || value.empty()) fail(key, found(value) + ", expected token ids");
+    std::vector<int64_t> out;
+    for (const Json& id : value) {
+      if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
+        fail(key, found(id) + ", expected a token id");
+      out.push_back(id.get<int64_t>());
+    }
+    return out;
+  }
   static std::string found(const Json& value) { return "found " + dump_json(value).substr(0, 100); }
   double finite(const std::string& key, const Json& value) const {
     if (!value.is_number() || !std::isfinite(value.get<double>()))
@@ -166,6 +188,7 @@ AdapterConfig read_adapter_config(const std::string& directory) {
   config.tied = reader.flag("ensure_weight_tying");
   read.target_parameters = reader.names("target_parameters");
   read.modules_to_save = reader.names("modules_to_save");
+  read.token_rows = reader.tokens("trainable_token_indices");
   const Json* task = reader.find("task_type");
   if (task && (*task == "SEQ_CLS" || *task == "TOKEN_CLS")) {
     // PEFT adds both names of classifiers' heads; a model has one of them.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/io/tensor_view.h"
 #include "temper/models/adapters/adapter_parts.h"
 
 namespace temper::models {
@@ -11,6 +12,8 @@ namespace temper::models {
 struct AdapterConfig {
   LoraConfig lora;  // without target_modules and modules_to_save, which the tensors say
   std::vector<std::string> target_parameters, modules_to_save;
+  // Rows of trainable_token_indices, in the file's order.
+  std::vector<TrainedTokens> token_rows{};
   std::string body = "model.";  // what the file's names call it; a multimodal model's is longer
 };
 
@@ -34,7 +37,15 @@ inline std::string matrix_name(const Target& t, const char* matrix) {
 inline std::string magnitude_name(const Target& t) {
   return kPrefix + t.path + ".lora_magnitude_vector";
 }
+inline std::string rows_name(const WholeModule& m) {
+  return kPrefix + m.path + ".token_adapter.trainable_tokens_delta";
+}
 inline std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
+
+// Takes the values of a file's token_rows and adds the rows to the model; which they are, sorted.
+std::vector<TrainedTokens> take_token_rows(TensorMap& tensors, nn::Module& model,
+                                           const AdapterConfig& config,
+                                           const std::string& directory);
 
 // Ranks and scales by the file's patterns, one a target. Throws ConfigError of the directory.
 std::vector<LoraSize> sizes_of(const std::vector<Target>& targets, const AdapterConfig& config,

@@ -7,6 +7,7 @@
 #include "temper/io/pickle.h"
 #include "temper/models/adapters/adapter_config.h"
 #include "temper/models/adapters/expert_adapters.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/models/vision/load.h"
@@ -179,6 +180,7 @@ void check_all_taken(const TensorMap& tensors, const std::string& directory) {
 
 LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   AdapterConfig of_file = read_adapter_config(directory);
+  check_new_tokens(directory, table_rows(model));
   TensorMap tensors = read_tensors(directory, of_file.body, model);
   const std::vector<std::string> file_names = names_behind_prefix(tensors);
   check_saved_modules(of_file, file_names, directory);
@@ -203,6 +205,7 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
     if (t.is(nn::Role::kHead)) take_head_base(tensors, t, directory);
   }
   config.modules_to_save = take_whole(tensors, model, config.tied, directory);
+  config.trained_tokens = take_token_rows(tensors, model, of_file, directory);
   for (const Target& t : targets)
     for (const WholeModule& m : whole_modules(model))
       check<ConfigError>(

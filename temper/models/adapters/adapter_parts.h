@@ -28,6 +28,9 @@ struct WholeModule {
 };
 std::vector<WholeModule> whole_modules(nn::Module& model);
 
+// The rows of the embeddings.
+int64_t table_rows(nn::Module& model);
+
 // Whether the vocabulary's head reads the embeddings' weight.
 bool is_tied(nn::Module& model);
 
@@ -55,7 +58,13 @@ std::string last_part(const std::string& path);
 // ConfigError as add_lora.
 std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names);
 
-// True for the name of a matrix or magnitude of an adapter.
+// Makes these rows train, which begin as the base model's. Throws ConfigError that begins with
+// `where`, the key or file, for a module or id that the model does not have, one that the adapter
+// brings whole, a head that is tied and embeddings that ranks divide.
+void add_token_rows(nn::Module& model, const std::vector<TrainedTokens>& tokens,
+                    const std::string& where);
+
+// True for the name of a matrix, magnitude or row of an adapter.
 bool is_of_adapter(const std::string& name);
 
 // LoraConfig::target_modules that mean just these layers: ends of paths where all that end so are

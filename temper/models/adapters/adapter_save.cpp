@@ -10,6 +10,7 @@
 #include "temper/models/files/directory.h"
 #include "temper/models/files/expert_tensors.h"
 #include "temper/models/files/load.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/files/tensors.h"
 #include "temper/models/model.h"
 #include "temper/models/vision/encoder.h"
@@ -136,8 +137,14 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   }
   join_expert_adapters(tensors);
   Json whole = Json::array();
+  Json rows = Json::object();
   for (const WholeModule& m : whole_modules(model)) {
     if (adapter != 0 || !m.versions->replaced()) continue;
+    if (const nn::TokenRows* const trained = m.versions->rows()) {
+      tensors[rows_name(m)] = whole_view(trained->weight);
+      rows[last_part(m.path)] = trained->ids;
+      continue;
+    }
     tensors[whole_name(m)] = whole_view(*m.weight);
     if (is_tied(model)) tensors[kHeadTensor] = whole_view(*m.weight);
     whole.push_back(last_part(m.path));
@@ -152,7 +159,12 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   tensors = std::move(named);
   if (directory.empty()) return write_safetensors("", tensors);
   std::filesystem::create_directories(directory);
-  write_safetensors(directory + "/adapter_model.safetensors", tensors, base_format(model));
+  SafetensorsMetadata about = base_format(model);
+  if (const std::vector<std::string> added = new_tokens_of(base); !added.empty()) {
+    about[kNewTokens] = dump_json(added);
+    about[kNewVocabulary] = std::to_string(table_rows(model));
+  }
+  write_safetensors(directory + "/adapter_model.safetensors", tensors, about);
   const PublicName name = public_name(base);
   Json json = {{"peft_type", "LORA"},
                {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
@@ -174,6 +186,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   for (const LayerPattern& p : sized.rank_pattern)
     json["rank_pattern"][p.pattern] = static_cast<int64_t>(p.value);
   for (const LayerPattern& p : sized.alpha_pattern) json["alpha_pattern"][p.pattern] = p.value;
+  if (!rows.empty()) json["trainable_token_indices"] = rows;
   if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }

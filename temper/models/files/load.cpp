@@ -11,6 +11,7 @@
 #include "temper/io/finite_values.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/checkpoint_tensors.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/gguf/gguf_parameters.h"
 #include "temper/models/split.h"
 #include "temper/models/vision/load.h"
@@ -45,12 +46,13 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
   if (is_gguf_file(directory)) {
     const GgufFile file = read_gguf_model(directory, &checkpoint.files);
     checkpoint.tensors = gguf_parameters(file, checkpoint.config, directory);
-    return checkpoint;
+  } else {
+    check_quantization(checkpoint.config.json(), directory + "/config.json");
+    checkpoint.tensors = read_weights(directory, &checkpoint.files);
+    open_formats(checkpoint.tensors, checkpoint.config, directory);
+    if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
   }
-  check_quantization(checkpoint.config.json(), directory + "/config.json");
-  checkpoint.tensors = read_weights(directory, &checkpoint.files);
-  open_formats(checkpoint.tensors, checkpoint.config, directory);
-  if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
+  add_new_rows(checkpoint);
   return checkpoint;
 }
 

@@ -49,8 +49,8 @@ void Reloader::load_whole(const std::string& directory) {
             : temper::str(", and the served model's ", at::IntArrayRef(it->second->shape())));
   }
   for (const auto& [name, parameter] : own)
-    check<ConfigError>(from.contains(name) || name.find(".lora_") != std::string::npos, directory,
-                       ": lacks ", name, " of the served model");
+    check<ConfigError>(from.contains(name) || is_of_adapter(name), directory, ": lacks ", name,
+                       " of the served model");
   remove_adapter(model_);
   for (const auto& [name, parameter] : from) share_value(*parameter, *own.at(name));
   if (!model_.tower()) model_.vision = fresh->vision;

@@ -12,6 +12,7 @@
 #include "temper/base/file.h"
 #include "temper/io/gguf.h"
 #include "temper/io/gguf_vocabulary.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/gguf/gguf_config.h"
 
 namespace temper::models {
@@ -118,13 +119,22 @@ class GgufFolders {
   std::map<std::string, std::string> tokenizers_;  // directories, by stamps
 };
 
+// Files of a model with new tokens are made, too, whether it is a directory or a GGUF file.
 const bool kSet = [] {
-  set_made_files(
-      {.stands = &is_gguf_file,
-       .has = [](const std::string& path,
-                 const std::string& name) { return GgufFolders::instance().has(path, name); },
-       .make = [](const std::string& path,
-                  const std::string& name) { return GgufFolders::instance().make(path, name); }});
+  set_made_files({.stands =
+                      [](const std::string& path) {
+                        return is_gguf_file(path) || !new_tokens_of(path).empty();
+                      },
+                  .has =
+                      [](const std::string& path, const std::string& name) {
+                        return file_with_new_tokens(path, name) ||
+                               (is_gguf_file(path) && GgufFolders::instance().has(path, name));
+                      },
+                  .make =
+                      [](const std::string& path, const std::string& name) {
+                        if (auto text = file_with_new_tokens(path, name)) return *std::move(text);
+                        return GgufFolders::instance().make(path, name);
+                      }});
   return true;
 }();
 

@@ -138,7 +138,11 @@ void Parameter::set_trainable(bool trainable) {
 
 ops::Weight Parameter::stored() const {
   check_gathered();
-  return stored_.weight();
+  ops::Weight weight = stored_.weight();
+  if (rows_)
+    weight.trained =
+        std::make_shared<const ops::TrainedRows>(ops::TrainedRows{row_ids_, rows_->value()});
+  return weight;
 }
 
 ops::Weight Parameter::weight() const {
@@ -151,6 +155,12 @@ void Parameter::mark_updated() {
   ++updates_;
   owner_.count_change();
   panels_.drop();
+  if (on_update_) on_update_();
+}
+
+void Parameter::set_trained_rows(const Parameter* rows, std::vector<int64_t> ids) {
+  rows_ = rows;
+  row_ids_ = std::move(ids);
 }
 
 }  // namespace temper::nn

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,6 +120,12 @@ class Parameter {
   bool gradient_is_partial() const { return part_.gradient_is_partial; }
   void set_gradient_is_partial() { part_.gradient_is_partial = true; }
 
+  // Rows of this matrix that train in its place, [ids, width], ascending; null: none do. stored()
+  // then says so. They outlive this or are taken away.
+  void set_trained_rows(const Parameter* rows, std::vector<int64_t> ids = {});
+  // Called after each update of the value, set_value() among them.
+  void set_on_update(std::function<void()> then) { on_update_ = std::move(then); }
+
   // Every write to value()'s memory is followed by this: it counts the update, and packed forms of
   // earlier counts are not used again. Nobody else may use the value while it is written.
   void mark_updated();
@@ -155,6 +162,9 @@ class Parameter {
   bool trainable_ = false, constant_ = false, decays_ = false, takes_codes_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable PanelCache panels_;
+  const Parameter* rows_ = nullptr;
+  std::vector<int64_t> row_ids_;
+  std::function<void()> on_update_;
 };
 
 }  // namespace temper::nn

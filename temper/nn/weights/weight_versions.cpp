@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "temper/base/error.h"
+
 namespace temper::nn {
 namespace {
 
@@ -25,6 +27,7 @@ WeightVersions::Version::Version(const Parameter& like, at::Tensor value)
   weight.set_format(like.format());
   weight.set_arithmetic(like.arithmetic());
   weight.set_device(like.device());
+  if (!like.has_value()) return;
   if (const auto codes = value.defined() ? nullptr : like.stored().quantized)
     weight.set_codes(codes);
   else
@@ -40,8 +43,19 @@ void WeightVersions::replace(Parameter& own) {
   own.set_trainable(true);
 }
 
+void WeightVersions::train_rows(Parameter& own, Module& owner, std::vector<int64_t> ids) {
+  check(!base_, "rows of a weight that an adapter brought whole");
+  base_ = std::make_unique<Version>(own, detached(own));
+  if (ops::is_quantized(own.format()))
+    own.set_format(ops::WeightFormat::kFloat32);
+  else if (own.has_value())
+    own.own();
+  rows_ = std::make_unique<TokenRows>(owner, own, std::move(ids));
+}
+
 void WeightVersions::restore(Parameter& own) {
   if (!base_) return;
+  rows_.reset();
   own.set_trainable(false);
   if (const auto codes = base_->weight.stored().quantized) {
     own.set_codes(codes);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
@@ -9,20 +11,48 @@
 namespace temper::ops {
 namespace {
 
+// Which of a call's rows [i] are trained ones of the table, and which of these, in order.
+struct TrainedPlaces {
+  at::Tensor row, trained;
+};
+TrainedPlaces trained_places(const Weight& table, const std::vector<int64_t>& ids) {
+  const std::vector<int64_t>& known = table.trained->id;
+  std::vector<int64_t> row, trained;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto found = std::lower_bound(known.begin(), known.end(), ids[i]);
+    if (found == known.end() || *found != ids[i]) continue;
+    row.push_back(static_cast<int64_t>(i));
+    trained.push_back(found - known.begin());
+  }
+  return {indices(row, table.tensor()), indices(trained, table.tensor())};
+}
+
 // Rows ids [N] of the table times `scale`; zeros as those rows that `missing`, if it is defined,
 // names.
 at::Tensor rows_of_table(const Weight& table, const at::Tensor& ids, double scale,
-                         const at::Tensor& missing) {
-  Recording call({table.values});
+                         const at::Tensor& missing, const TrainedPlaces& places = {}) {
+  const at::Tensor rows = table.trained_values();
+  Recording call({table.values, rows});
   at::Tensor out = backend_of(table.tensor()).gather_rows(table, ids, scale);
   if (missing.defined()) out.index_fill_(0, missing, 0);
-  return call.output(
-      out, [=, shape = std::vector{table.out(), table.in()}](const Gradients& d) -> Tensors {
-        const at::Tensor dout = missing.defined() ? d[0].index_fill(0, missing, 0) : d[0];
-        at::Tensor dtable = at::zeros(shape, dout.options());
-        backend_of(dout).scatter_rows(dout, ids, scale, dtable);
-        return {dtable};
-      });
+  return call.output(out,
+                     [=, shape = std::vector{table.out(), table.in()},
+                      of_rows = rows.defined() ? rows.sizes().vec() : std::vector<int64_t>()](
+                         const Gradients& d) -> Tensors {
+                       const at::Tensor dout =
+                           missing.defined() ? d[0].index_fill(0, missing, 0) : d[0];
+                       at::Tensor dtable, drows;
+                       if (d.wanted(0)) {
+                         dtable = at::zeros(shape, dout.options());
+                         backend_of(dout).scatter_rows(dout, ids, scale, dtable);
+                       }
+                       if (d.wanted(1)) {
+                         drows = at::zeros(of_rows, dout.options());
+                         backend_of(dout).scatter_rows(dout.index_select(0, places.row),
+                                                       places.trained, scale, drows);
+                       }
+                       return {dtable, drows};
+                     });
 }
 
 }  // namespace
@@ -37,7 +67,8 @@ at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, doubl
     missing.push_back(static_cast<int64_t>(i));
   }
   return rows_of_table(table, indices(rows, table.tensor()), scale,
-                       missing.empty() ? at::Tensor() : indices(missing, table.tensor()));
+                       missing.empty() ? at::Tensor() : indices(missing, table.tensor()),
+                       table.trained ? trained_places(table, ids) : TrainedPlaces());
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {

@@ -14,8 +14,9 @@ namespace temper::ops {
 constexpr int64_t kNoRow = -1;
 
 // table [V, H] -> [N, H]: row ids[i], times scale (Gemma: sqrt(H)). Differentiable in the table;
-// the gradient sums in the order of the ids. Rows in bfloat16, or rounded to it, are so before they
-// are scaled. A quantized table's rows are those of read().
+// the gradient, or that of the table's trained rows, sums in the order of the ids. Rows in
+// bfloat16, or rounded to it, are so before they are scaled. A quantized table's rows are those of
+// read().
 at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale = 1.0);
 
 // Rows of x by index, differentiable in x.

@@ -192,13 +192,14 @@ at::Tensor aligned_values(const Aligned& a) {
   return out.to(a.hidden.options());
 }
 
-// Of hidden, the weight's values and before.
+// Of hidden, the weight's values, before and the weight's trained rows.
 Tensors aligned_gradients(const Aligned& a, const Gradients& d) {
   const at::Tensor before = doubles(a.before), scale = doubles(d[0]),
                    dbefore = at::empty_like(before);
-  at::Tensor dhidden, dvalues;
+  at::Tensor dhidden, dvalues, drows;
   if (d.wanted(0)) dhidden = at::zeros_like(a.hidden);
   if (d.wanted(1)) dvalues = at::zeros_like(a.weight.values);
+  if (d.wanted(3)) drows = at::zeros_like(a.weight.trained_values());
   each_chunk(a, [&](const Chunk& c) {
     sweep(a, c, before.const_data_ptr<double>() + c.first, nullptr,
           scale.const_data_ptr<double>() + c.first, dbefore.mutable_data_ptr<double>() + c.first);
@@ -213,9 +214,10 @@ Tensors aligned_gradients(const Aligned& a, const Gradients& d) {
         at::Tensor to = dvalues.narrow(0, first, part.out());
         weight_gradient(part, block, x, to, true);
       }
+      trained_gradient(a.weight, first, block, x, drows);
     });
   });
-  return {dhidden, dvalues, dbefore.to(a.before.options())};
+  return {dhidden, dvalues, dbefore.to(a.before.options()), drows};
 }
 
 // The logarithm of the probability of each span's tokens before its last, [G].
@@ -273,7 +275,7 @@ at::Tensor aligned_divergence(const AlignedSpec& spec, const at::Tensor& hidden,
     a.teacher_before = doubles(
         before_last(teacher.spec, spec.temperature, teacher.hidden, teacher.weight, of_teacher));
   }
-  const Tensors inputs{a.hidden, a.weight.values, a.before};
+  const Tensors inputs{a.hidden, a.weight.values, a.before, a.weight.trained_values()};
   Recording call(inputs);
   call.reads(inputs);
   return call.output(aligned_values(a),

@@ -148,11 +148,12 @@ at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const Gra
   return w.spec.student.scale == 1 ? dx : dx.mul_(w.spec.student.scale);
 }
 
-// Of hidden and the weight's values, from those of the value and of logp.
+// Of hidden, the weight's values and its trained rows, from those of the value and of logp.
 Tensors divergence_gradients(const What& w, const Swept& s, const Gradients& d) {
-  at::Tensor dhidden, dweight, top;
+  at::Tensor dhidden, dweight, drows, top;
   if (d.wanted(0)) dhidden = at::zeros_like(w.hidden);
   if (d.wanted(1)) dweight = at::zeros_like(w.weight.values);
+  if (d.wanted(2)) drows = at::zeros_like(w.weight.trained_values());
   if (d[0].defined() && !w.dense()) top = slope(w, s.chosen, w.top->logit, s.sums, d[0]);
   each_tile(w, d[0].defined() && w.dense(), [&](const Tile& t) {
     const at::Tensor dx = tile_gradient(w, t, s, d, top);
@@ -164,8 +165,9 @@ Tensors divergence_gradients(const What& w, const Swept& s, const Gradients& d) 
       at::Tensor to = dweight.narrow(0, t.first, t.columns);
       weight_gradient(t.weight, dx, w.hidden.narrow(0, t.row, t.rows), to, true);
     }
+    trained_gradient(w.weight, t.first, dx, w.hidden.narrow(0, t.row, t.rows), drows);
   });
-  return {dhidden, dweight};
+  return {dhidden, dweight, drows};
 }
 
 Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor& hidden,
@@ -185,7 +187,7 @@ Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor
   what.target = indices(target, hidden);
   what.weight = weight;
   what.weight.panels.reset();
-  Recording call({what.hidden, weight.values});
+  Recording call({what.hidden, weight.values, weight.trained_values()});
   Swept s = sweep(what);
   call.reads({what.hidden, weight.values, s.log_sum_exp, s.sums.lse_student, s.sums.lse_teacher,
               s.sums.value, s.sums.mixture, s.chosen});

@@ -66,9 +66,10 @@ struct LogpInputs {
   at::Tensor target;  // [M, targets of a row]; where a row has fewer, the others are -1
   std::shared_ptr<const KeptTokens> kept;
   std::vector<HeadAdapter> adapters;
-  // What gradients are asked of: hidden, the weight's values, then low and up of each adapter.
+  // What gradients are asked of: hidden, the weight's values and its trained rows, then low and up
+  // of each adapter.
   Tensors tensors() const {
-    Tensors found{hidden, weight.values};
+    Tensors found{hidden, weight.values, weight.trained_values()};
     for (const HeadAdapter& a : adapters) found.insert(found.end(), {a.low, a.up.values});
     return found;
   }
@@ -207,9 +208,10 @@ void adapter_gradients(const HeadAdapter& adapter, const at::Tensor& dx, at::Ten
 Tensors logp_gradients(const LogpInputs& in, const SoftmaxSums& sums, const Gradients& d) {
   const int64_t m = in.hidden.size(0);
   const RowGradients of_rows = row_gradients(in, d);
-  at::Tensor dhidden, dweight;
+  at::Tensor dhidden, dweight, drows;
   if (d.wanted(0)) dhidden = at::zeros_like(in.hidden);
   if (d.wanted(1)) dweight = at::zeros_like(in.weight.values);
+  if (d.wanted(2)) drows = at::zeros_like(in.weight.trained_values());
   Tensors dadapters;  // low and up of each
   for (const HeadAdapter& adapter : in.adapters) {
     dadapters.push_back(at::zeros_like(adapter.low));
@@ -231,6 +233,7 @@ Tensors logp_gradients(const LogpInputs& in, const SoftmaxSums& sums, const Grad
         at::Tensor to = dweight.narrow(0, first, part.out());
         weight_gradient(part, dx, hidden, to, true);
       }
+      trained_gradient(in.weight, first, dx, hidden, drows);
       for (const AdapterOverlap& o : adapted)
         adapter_gradients(o.part, dx,
                           dadapters[2 * o.adapter].narrow(0, o.of_low, o.part.low.size(0)),
@@ -238,7 +241,7 @@ Tensors logp_gradients(const LogpInputs& in, const SoftmaxSums& sums, const Grad
     });
   });
   if (dhidden.defined() && in.spec.ranks) in.spec.ranks->all_reduce_sum(dhidden);
-  Tensors grads{dhidden, dweight};
+  Tensors grads{dhidden, dweight, drows};
   grads.insert(grads.end(), dadapters.begin(), dadapters.end());
   return grads;
 }

@@ -51,7 +51,8 @@ struct KeptTokens {
 
 // hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). No two adapters have a
 // row in common; an adapter's gradients are those of a call with its rows alone. Differentiable in
-// hidden, in the adapters' two and, unless it is frozen, in weight, through all outputs. logp =
+// hidden, in the adapters' two and, unless it is frozen, in weight (or its trained rows), through
+// all outputs. logp =
 // x[target] - log Σ exp x in float32. Where logits overflow or are no numbers, so is logp. With
 // `kept` all outputs are those of the distribution renormalized over the kept tokens, of which each
 // target must be one (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").

@@ -1,5 +1,7 @@
 #include "temper/text/tokenizer/tokenizer_file.h"
 
+#include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "temper/base/error.h"
@@ -169,6 +171,69 @@ class TokenizerFileReader {
 };
 
 }  // namespace
+
+namespace {
+
+// Behind the string that begins at text[at].
+size_t end_of_string(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at)
+    if (text[at] == '\\') ++at;
+  return at + 1;
+}
+size_t skip_blanks(std::string_view text, size_t at) {
+  return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+}
+
+// Behind the object or array that begins at text[at]. `member`, where it is set, gets the place of
+// each member's value by its key, as it is written with its quotes.
+using Member = std::function<void(std::string_view key, size_t value)>;
+size_t end_of_container(std::string_view text, size_t at, const Member& member = {}) {
+  int depth = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '"') {
+      const size_t end = end_of_string(text, at), next = skip_blanks(text, end);
+      if (member && depth == 1 && next < text.size() && text[next] == ':')
+        member(text.substr(at, end - at), skip_blanks(text, next + 1));
+      at = end;
+      continue;
+    }
+    ++at;
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && --depth == 0) return at;
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::string with_added_tokens(std::string_view text, const std::vector<std::string>& tokens,
+                              int32_t first_id) {
+  std::string items;
+  for (const std::string& token : tokens) {
+    const Json item = {{"id", first_id++}, {"content", token}, {"single_word", false},
+                       {"lstrip", false},  {"rstrip", false},  {"normalized", true},
+                       {"special", false}};
+    items += (items.empty() ? "" : ",\n    ") + dump_json(item);
+  }
+  const size_t begin = skip_blanks(text, 0);
+  size_t list = text.npos;  // of the last such member, which counts
+  end_of_container(text, begin, [&](std::string_view key, size_t value) {
+    if (key == "\"added_tokens\"") list = value;
+  });
+  std::string out(text);
+  if (list == text.npos)
+    out.insert(begin + 1, "\n  \"added_tokens\": [\n    " + items + "\n  ],");
+  else if (text[list] == 'n')
+    out.replace(list, 4, "[\n    " + items + "\n  ]");  // null
+  else {
+    const size_t close = end_of_container(text, list) - 1;
+    size_t last = close;  // behind the last token
+    while (std::string_view(" \t\r\n").find(text[last - 1]) != text.npos) --last;
+    out.insert(last, (text[last - 1] == '[' ? "\n    " : ",\n    ") + items);
+  }
+  return out;
+}
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& where) {
   TokenizerFile file;

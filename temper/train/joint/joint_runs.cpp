@@ -70,7 +70,7 @@ std::unique_ptr<models::CausalLM> JointRun::load_frozen(const std::string& direc
 }
 
 void JointRun::share_passes(models::Model& policy, const models::LoraConfig& lora) {
-  if (!has_base_ || !lora.modules_to_save.empty()) return;
+  if (!has_base_ || !lora.modules_to_save.empty() || !lora.trained_tokens.empty()) return;
   policy_ = &policy;
   lora_ = lora;
 }
