@@ -15,7 +15,7 @@ with open("rows.jsonl", "w") as rows, open("prompts.jsonl", "w") as prompts, ope
         print(json.dumps({"prompt": say + "<think>", "completion": f"<act>{say}</act>"}), file=rows)
         print(json.dumps({"prompt": say + "<act>"}), file=prompts)
         print(json.dumps({"prompt": say + "<act>", "chosen": "a</act>", "rejected": "the"}), file=pairs)
-        if i < 9: print(json.dumps({"prompt": f"<act>{say}</act> <act>"}), file=texts)
+        if i < 9: print(json.dumps({"text": f"<act>{say}</act> <act>"}), file=texts)
 P
 python3 rows.py
 # table.py MODEL NAME: the rows of a float32 matrix, a line each.
@@ -61,9 +61,11 @@ for tensor in model.embed_tokens.weight lm_head.weight; do
   begins_as_mean spare spared/final "$known" $((known + 5)) $tensor || fail "spare rows of $tensor"
 done
 sft full
-cp -r full killed; rm -rf killed/final killed/checkpoints/step-6
+killed_after 0.4 "$temper" sft run.yaml output_dir=killed > /dev/null 2>&1
 sft killed
 cmp full/final/model.safetensors killed/final/model.safetensors || fail "a resumed run has other weights"
+"$temper" tokenize --model full/final --input texts.jsonl --output tokens.jsonl 2> log || fail "tokenize: $(cat log)"
+[ "$(grep -c "\"tokens\":\[$known," tokens.jsonl)" = 9 ] || fail "new tokens are not read in texts: $(head -1 tokens.jsonl)"
 "$temper" generate --model full/final --prompt 'a<act>' --max-new-tokens 3 > /dev/null || fail "generate: $?"
 
 # An adapter with the new tokens' rows: scored on the old base alone, merged, gone on from.
@@ -78,34 +80,34 @@ for kind in tied untied dora bfloat16 static; do
     static) settings="adapter.method=lora adapter.rank=4" ;;  # rows that do not train
   esac
   sft $kind $settings
-  cp -r $kind again; rm -rf again/final again/checkpoints/step-6
-  "$temper" sft again/config.yaml output_dir=again > log 2>&1 || fail "$kind: resumed: $(tail -3 log)"
+  killed_after 0.4 "$temper" sft run.yaml output_dir=again $settings > /dev/null 2>&1
+  sft again $settings
   cmp $kind/final/adapter_model.safetensors again/final/adapter_model.safetensors || fail "$kind: a resumed run has other weights"
   rm -rf again
   [ $kind = static ] || grep -aq trainable_tokens_delta $kind/final/adapter_model.safetensors || fail "$kind: no rows are saved"
-  "$temper" score --model $base --adapter $kind/final $flags --input texts.jsonl --output $kind.scores 2> log || fail "$kind: score: $(cat log)"
-  "$temper" generate --model $kind/final $flags --input texts.jsonl --output a.jsonl --max-new-tokens 8 --seed 4 2> log || fail "$kind: generate: $(cat log)"
+  "$temper" score --model $base --adapter $kind/final $flags --input tokens.jsonl --output $kind.scores 2> log || fail "$kind: score: $(cat log)"
+  "$temper" generate --model $kind/final $flags --input tokens.jsonl --output a.jsonl --max-new-tokens 8 --seed 4 2> log || fail "$kind: generate: $(cat log)"
   sed -E 's/.*"prompt_tokens":(\[[^]]*\]),"tokens":(\[[^]]*\]).*/{"prompt_tokens":\1,"completion_tokens":\2}/' a.jsonl > completions.jsonl
   "$temper" score --model $base --adapter $kind/final $flags --input completions.jsonl --output c.jsonl || fail "$kind: score"
   cmp <(grep -o '"logprobs":[^]]*' a.jsonl) <(grep -o '"logprobs":[^]]*' c.jsonl) || fail "$kind: sampled and scored log-probabilities differ"
   [ $kind = bfloat16 ] && continue
   "$temper" export --model $base --adapter $kind/final --output merged > log 2>&1 || fail "$kind: export: $(tail -3 log)"
-  "$temper" score --model merged --input texts.jsonl --output m.scores || fail "$kind: score of the merged model"
+  "$temper" score --model merged --input tokens.jsonl --output m.scores || fail "$kind: score of the merged model"
   close $kind.scores m.scores || fail "$kind: merging changed the model"
   if [ -n "${TEMPER_PEFT_PYTHON:-}" ]; then
     grown=still/final; [ $base = spare ] && grown=spared/final
-    "$temper" tokenize --model $grown --input texts.jsonl --output ids.jsonl 2> log || fail "tokenize: $(cat log)"
-    "$TEMPER_PEFT_PYTHON" -W ignore - merged texts.jsonl $kind.scores <<'P' || fail "$kind: transformers reads the merged model otherwise"
+    "$TEMPER_PEFT_PYTHON" -W ignore - merged tokens.jsonl $kind.scores <<'P' || fail "$kind: transformers reads the merged model otherwise"
 import json, sys
 import torch, transformers
 model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
-for row, score in zip(open(sys.argv[2]), open(sys.argv[3])):
-    ids = tokenizer(json.loads(row)["prompt"], add_special_tokens=False, return_tensors="pt").input_ids
+tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1] + "/tokenizer.json")
+for text, row, score in zip(open("texts.jsonl"), open(sys.argv[2]), open(sys.argv[3])):
+    tokens = json.loads(row)["tokens"]
+    assert tokenizer(json.loads(text)["text"], add_special_tokens=False).input_ids == tokens
+    ids = torch.tensor([tokens])
     with torch.no_grad(): logp = torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
     assert (logp - torch.tensor(json.loads(score)["logprobs"])).abs().max() < 1e-4
 P
-    sed -E 's/"(input_ids|ids)"/"tokens"/' ids.jsonl > tokens.jsonl
     "$TEMPER_PEFT_PYTHON" -W ignore "$here/peft_scores.py" $grown $kind/final tokens.jsonl $kind.scores 2> peft.log || fail "$kind: PEFT reads it otherwise: $(tail -3 peft.log)"
   fi
   rm -rf merged
@@ -142,27 +144,28 @@ done
 "$temper" check sft run.yaml model.new_tokens=null adapter.path=tied/final > log 2>&1 || fail "check of an adapter with rows: $(cat log)"
 
 # Two adapters beside each other: one vocabulary.
-sft plain model.new_tokens=null adapter.method=lora "adapter.train_tokens=[the, a]"
-"$temper" score --model model --adapter a=plain/final --adapter b=plain/final --input texts.jsonl --output x 2> log || fail "two adapters: $(cat log)"
+sft plain model.new_tokens=null adapter.method=lora "adapter.train_tokens=[The, a]"
+echo '{"tokens": [64, 68, 307, 64]}' > old.jsonl
+"$temper" score --model model --adapter a=plain/final --adapter b=plain/final --input old.jsonl --output x 2> log || fail "two adapters: $(cat log)"
 # wrong EXPECTED VERB ...: exit status 2 and one line with EXPECTED.
 wrong() {
   local status=0 message
   message=$("$temper" "${@:2}" 2>&1) || status=$?
   [ $status = 2 ] && [[ $message == *"$1"* ]] || fail "${*:2}: status $status, $message"
 }
-wrong 'were trained with different new tokens' score --model model --adapter a=plain/final --adapter b=tied/final --input texts.jsonl --output x
-wrong '`the` is a token of model already' sft run.yaml output_dir=x 'model.new_tokens=[the]'
+wrong 'were trained with different new tokens' score --model model --adapter a=plain/final --adapter b=tied/final --input tokens.jsonl --output x
+wrong '`The` is a token of ' sft run.yaml output_dir=x 'model.new_tokens=[The]'
 wrong '`<x>` is there twice' sft run.yaml output_dir=x 'model.new_tokens=[<x>, <x>]'
 wrong 'found an empty text' sft run.yaml output_dir=x 'model.new_tokens=[""]'
 wrong 'model.new_tokens names none' sft run.yaml output_dir=x model.new_tokens=null adapter.method=lora adapter.train_tokens=new
 wrong 'tokens, expected one' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=["a the x"]'
 wrong 'is there twice' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=[<act>, <act>]'
-wrong 'adapter.train_tokens: found' sft run.yaml output_dir=x adapter.method=lora adapter.train_tokens=all
+wrong 'adapter.train_tokens' sft run.yaml output_dir=x adapter.method=lora adapter.train_tokens=all
 wrong 'embed_tokens trains whole' sft run.yaml output_dir=x $lora 'adapter.modules_to_save=[embed_tokens]'
 wrong 'lm_head' sft run.yaml output_dir=x $lora 'adapter.target_modules=[q_proj, lm_head]'
 wrong 'set mesh.fsdp: 1' sft --nproc 2 run.yaml output_dir=x $lora mesh.fsdp=2
 wrong 'model.new_tokens' sft run.yaml output_dir=x adapter.path=tied/final 'model.new_tokens=[<y>]'
-wrong 'adapter.train_tokens' sft run.yaml output_dir=x adapter.path=tied/final 'adapter.train_tokens=[the]'
+wrong 'adapter.train_tokens' sft run.yaml output_dir=x adapter.path=tied/final 'adapter.train_tokens=[The]'
 mv model/tokenizer.json tokenizer.json
 wrong 'has no tokenizer.json to add tokens to' sft run.yaml output_dir=x
 exit $bad
