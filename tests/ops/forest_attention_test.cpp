@@ -157,6 +157,40 @@ TEST_CASE("gradients are the bits of their definition on every target and number
   }
 }
 
+TEST_CASE("rows of several blocks of queries and keys give the bits of their definition") {
+  uint32_t seed = 450;
+  for (const AttentionShape& s :
+       {AttentionShape{4, 1, 20, 0.3}, AttentionShape{2, 2, 18, 0.3, 0, 301},
+        AttentionShape{3, 1, 8, -0.2, 5.0}}) {
+    Draws draws(++seed);
+    CAPTURE(seed);
+    const int64_t n = draws.between(560, 640), wide = s.num_heads * s.head_dim;
+    Forest f;
+    f.add_root(blank(n));
+    f.add_child(0, blank(130));
+    f.add_child(0, blank(7));
+    const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
+    Outputs<float> expected = run(s, f, in);
+    reference_attention<float, FloatMath>(s, view(f), all_queries(f), in.q.data(), in.k.data(),
+                                          in.v.data(), expected.out.data(), expected.lse.data());
+    reference_attention_backward<float, FloatMath>(
+        s, view(f), all_queries(f), in.q.data(), in.k.data(), in.v.data(), expected.out.data(),
+        expected.lse.data(), in.dout.data(), expected.dq.data(), expected.dk.data(),
+        expected.dv.data());
+    Inputs<float> root = in;
+    root.q.resize(static_cast<size_t>(n * wide));
+    for_each_target([&] {
+      const Outputs<float> found = run(s, f, in);
+      CHECK(same_bits(found.out, expected.out));
+      CHECK(same_bits(found.lse, expected.lse));
+      CHECK(same_bits(found.dq, expected.dq));
+      CHECK(same_bits(found.dk, expected.dk));
+      CHECK(same_bits(found.dv, expected.dv));
+      CHECK(same_bits(through_pages(s, root, n, draws), rows(expected.out, wide, 0, n)));
+    });
+  }
+}
+
 // float32 against float64: sums of at most 120 keys of products below 1. A missing or doubled key
 // would show at 1e-2.
 TEST_CASE("gradients are those of float64, the same bits for any number of threads") {
