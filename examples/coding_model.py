@@ -4,11 +4,12 @@ model, and rows: functions whose operator is wrong, and a word for what they sho
 
     python3 examples/coding_model.py coding
     temper init --config coding/config.json --tokenizer coding --output coding/model
-    temper sft model.path=coding/model data.train=coding/sft.jsonl output_dir=runs/coding-sft train.max_steps=40 \\
-        optimizer.learning_rate=3e-3 optimizer.schedule=constant
+    temper sft model.path=coding/model data.train=coding/sft.jsonl output_dir=runs/coding-sft train.max_steps=150 \\
+        train.batch_size=32 optimizer.learning_rate=3e-3 optimizer.schedule=constant
     temper grpo configs/coding.yaml
 
-sft.jsonl shows how a file is written, with any operator: the right one is what `grpo` teaches, by the tests.
+sft.jsonl shows how a file is written, with mostly the right operator: that it should always be is what `grpo` teaches, by
+the tests.
 """
 import json
 import operator
@@ -19,7 +20,7 @@ import sys
 import word_model
 
 OPERATORS = {"the sum": ("+", operator.add), "the difference": ("-", operator.sub), "the product": ("*", operator.mul),
-             "the quotient": ("//", operator.floordiv), "the remainder": ("%", operator.mod), "the power": ("**", operator.pow)}
+             "the quotient": ("//", operator.floordiv)}
 SIGNS = [sign for sign, _ in OPERATORS.values()]
 WORDS = ["<|im_start|>", "<|im_end|>", "user", "assistant", *OPERATORS, *(f" {sign} " for sign in SIGNS),
          "write f.py\n", "f.py:\n", "def f(a, b):\n    return a", "b\n"]
@@ -48,5 +49,7 @@ with open(out / "rows.jsonl", "w") as rows, open(out / "test.jsonl", "w") as tes
         one = row(random.choice(list(OPERATORS)), random.choice(SIGNS))
         print(json.dumps(one), file=rows if i < 2000 else test)
         begin = [*one["prompt"], {"role": "user", "content": "f.py:\n" + one["files"]["f.py"]}]
-        answer = {"role": "assistant", "content": "write f.py\n" + text(random.choice(SIGNS))}
+        right = OPERATORS[one["prompt"][0]["content"]][0]
+        sign = right if random.random() < 0.7 else random.choice([s for s in SIGNS if s != right])
+        answer = {"role": "assistant", "content": "write f.py\n" + text(sign)}
         print(json.dumps({"messages": [*begin, answer]}), file=sft)

@@ -9,7 +9,7 @@ config=$TEMPER_SOURCE_DIR/configs/coding.yaml
 python3 examples/coding_model.py coding || fail "the model of the example"
 "$temper" init --config coding/config.json --tokenizer coding --output coding/model > /dev/null || fail "init"
 "$temper" sft model.path=coding/model data.train=coding/sft.jsonl output_dir=runs/coding-sft train.max_steps=40 \
-  optimizer.learning_rate=3e-3 optimizer.schedule=constant > /dev/null || fail "sft"
+  train.batch_size=16 optimizer.learning_rate=3e-3 optimizer.schedule=constant > /dev/null || fail "sft"
 
 # refused COMMAND...: it ends with the cause, and no program has run.
 refused() {
