@@ -8,8 +8,8 @@ model, and rows: functions whose operator is wrong, and a word for what they sho
         train.batch_size=32 optimizer.learning_rate=3e-3 optimizer.schedule=constant
     temper grpo configs/coding.yaml
 
-sft.jsonl shows how a file is written, with mostly the right operator: that it should always be is what `grpo` teaches, by
-the tests.
+sft.jsonl shows how a file is written, mostly with the right operator: that it always should be is what `grpo` teaches,
+by the tests.
 """
 import json
 import operator
