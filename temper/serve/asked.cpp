@@ -29,6 +29,8 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
   return std::min<int64_t>(room, request.chat ? 1024 : 16);
 }
 
+}  // namespace
+
 // What images cost is known from their headers: it is limited before any is decoded.
 void check_images(const ServerOptions& options, const ImageSpans& images) {
   int64_t pixels = 0;
@@ -40,7 +42,15 @@ void check_images(const ServerOptions& options, const ImageSpans& images) {
   options.decoded->check(images, kPromptName);
 }
 
-}  // namespace
+void check_images(const ServerOptions& options, const data::TextFormat& format,
+                  const CompletionRequest& request) {
+  if (!request.has_images) return;
+  Json row{{"messages", request.prompts.at(0)}};
+  ImageSpans images;
+  for (data::RowImage& one : data::place_images(format, row, {"messages"}, kPromptName))
+    images.push_back({0, 1, 0, std::move(one.image), nullptr});
+  check_images(options, images);
+}
 
 void check_answer_size(const CompletionRequest& request, std::span<const generate::Request> asked) {
   constexpr double kMostAnswerBytes = 4294967296.0;
@@ -106,10 +116,12 @@ AskedPrompt prompt_of(const data::TextFormat& format, const CompletionRequest& r
     row[prompt.is_string() ? "prompt" : "tokens"] = prompt;
   if (!request.images.empty()) row["images"] = request.images;
   if (request.chat && !request.tools.is_null()) row["tools"] = shown_tools(request);
-  const data::RowImages images = data::place_images(format, row, {"messages"}, kPromptName);
-  AskedPrompt out{data::prompt_tokens(format, row, kPromptName, SIZE_MAX, &images), {}};
+  data::RowImages images = data::place_images(format, row, {"messages"}, kPromptName);
+  AskedPrompt out{data::prompt_tokens(format, row, kPromptName, SIZE_MAX, &images), {}, {}, {}};
   check<DataError>(!out.tokens.empty(), "the prompt has no tokens");
   out.images = data::spans_of(format, images, out.tokens, kPromptName);
+  out.placed = std::move(images);
+  if (request.chat) out.messages = std::move(row["messages"]);
   return out;
 }
 

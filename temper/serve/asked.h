@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/data/images/row_images.h"
 #include "temper/image/image_span.h"
 #include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
@@ -41,12 +42,21 @@ Json messages_of(const data::TextFormat& format, const CompletionRequest& reques
 struct AskedPrompt {
   std::vector<int32_t> tokens;
   ImageSpans images;
+  data::RowImages placed;
+  Json messages;  // of a chat: as the template read them, with the images in place
 };
 AskedPrompt prompt_of(const data::TextFormat& format, const CompletionRequest& request,
                       const Json& prompt);
 // Of a request without images.
 std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt);
+
+// Decodes a request's images that the server sees for the first time, unless they are too large
+// together. Throws DataError.
+void check_images(const ServerOptions& options, const ImageSpans& images);
+// The same of a chat before its prompt is known.
+void check_images(const ServerOptions& options, const data::TextFormat& format,
+                  const CompletionRequest& request);
 
 // A seed for a request that has none.
 uint64_t random_seed();

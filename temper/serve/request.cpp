@@ -28,6 +28,11 @@ void count_image(size_t& images) {
   check<DataError>(++images <= kMostImages, "more than ", kMostImages, " images");
 }
 
+void take_image(const std::string& uri, CompletionRequest& out) {
+  out.has_images = true;
+  out.image_bytes += std::ssize(uri);
+}
+
 // The images that the ids, or placeholders, of a prompt stand for.
 void read_images(Members& members, CompletionRequest& out) {
   const Json* const images = members.find("images");
@@ -39,9 +44,9 @@ void read_images(Members& members, CompletionRequest& out) {
     count_image(number);
     if (!one.is_string() || !is_data_uri(one.get_ref<const std::string&>()))
       wrong("images", one, "an image as a data: URI");
+    take_image(one.get_ref<const std::string&>(), out);
   }
   out.images.assign(images->begin(), images->end());
-  out.has_images = true;
 }
 
 std::vector<Json> read_prompts(Members& members) {
@@ -77,7 +82,7 @@ void read_content(Json& message, CompletionRequest& out, size_t& images) {
     if (data::is_image(part)) {
       count_image(images);
       part = read_image_part(part);
-      out.has_images = true;
+      take_image(part["image_url"]["url"].get_ref<const std::string&>(), out);
     } else if (!text_of_parts(Json::array({part}))) {
       wrong("messages", *content, R"(parts {"type": "text", "text": ...} or "image_url")");
     }

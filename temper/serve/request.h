@@ -25,6 +25,7 @@ struct CompletionRequest {
   // {"type": "image_url", "image_url": {"url": a data: URI}}, without other members.
   std::vector<Json> prompts;
   bool has_images = false;
+  int64_t image_bytes = 0;   // of their data: URIs
   std::vector<Json> images;  // of the one prompt that is no chat: data: URIs
   Json tools;                // null: none
   Json template_variables;   // of the chat template, beside its own; null: none

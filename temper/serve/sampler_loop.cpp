@@ -118,18 +118,20 @@ void Ticket::on_arrival(std::function<void()> arrived) {
 
 SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
                          std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests,
-                         int64_t most_of_address)
+                         int64_t most_of_address, int64_t most_bytes)
     : own_engine_(std::make_unique<generate::Engine>(model, options, tokenizer)),
       source_(own_engine_.get()),
       has_text_(tokenizer != nullptr),
       most_requests_(most_requests),
-      most_of_address_(most_of_address > 0 ? most_of_address : most_requests - most_requests / 4) {}
+      most_of_address_(most_of_address > 0 ? most_of_address : most_requests - most_requests / 4),
+      most_bytes_(most_bytes) {}
 
 SamplerLoop::SamplerLoop(bool has_text, int64_t most_requests)
     : source_(nullptr),
       has_text_(has_text),
       most_requests_(most_requests),
       most_of_address_(most_requests),
+      most_bytes_(INT64_MAX),
       paused_(true) {}
 
 Reservation SamplerLoop::reserve(const std::string& address) {
@@ -155,6 +157,26 @@ Reservation SamplerLoop::reserve(const std::string& address) {
   if (addresses_->requests[address] <= most_of_address_) return reservation;
   ++refused_;
   throw TooManyRequests{most_of_address_, true};
+}
+
+std::shared_ptr<void> SamplerLoop::hold(int64_t bytes, const std::string& client) {
+  if (bytes == 0) return nullptr;
+  const int64_t most = most_bytes_ - most_bytes_ / 4;  // of one client
+  const std::lock_guard lock(addresses_->mutex);
+  const auto held = addresses_->bytes.find(client);
+  const int64_t own = held == addresses_->bytes.end() ? 0 : held->second;
+  const bool of_client = bytes > most - own;
+  if (of_client || bytes > most_bytes_ - addresses_->all_bytes) {
+    ++refused_;
+    throw TooManyRequests{of_client ? most : most_bytes_, of_client, true};
+  }
+  addresses_->bytes[client] = own + bytes;
+  addresses_->all_bytes += bytes;
+  return {nullptr, [all = addresses_, client, bytes](void*) {
+            const std::lock_guard guard(all->mutex);
+            all->all_bytes -= bytes;
+            if ((all->bytes[client] -= bytes) == 0) all->bytes.erase(client);
+          }};
 }
 
 std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests,

@@ -39,6 +39,12 @@ struct Reservation {
   std::shared_ptr<void> sampling;  // until the samples are complete
   std::shared_ptr<void> open;      // until the client has its answer
   uint64_t client = 0;             // generate::Request::client
+
+  // Holds it until the samples are complete, too.
+  void add(std::shared_ptr<void> held) {
+    sampling = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+        std::move(sampling), std::move(held));
+  }
 };
 
 // Thrown where the server ends before what it was asked for is done.
@@ -74,20 +80,23 @@ class Ticket {
   std::shared_ptr<void> open_;
 };
 
-// Thrown where as many requests as the server takes, or takes of one address, are there already.
+// Thrown where as many requests as the server takes, or takes of one address, are there already, or
+// where what they hold is as much.
 struct TooManyRequests {
   int64_t limit;
   bool of_address = false;
+  bool of_bytes = false;  // the limit is of SamplerLoop::hold(), not a number of requests
 };
 
 class SamplerLoop {
  public:
   // most_requests: most requests at once that wait or are being sampled. A request whose samples
   // are complete, and whose client has yet to read them, does not count. most_of_address: most of
-  // these from one address; 0: three quarters, so that none keeps the others out.
+  // these from one address; 0: three quarters, so that none keeps the others out. most_bytes: that
+  // these hold, of which one client has at most three quarters.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests,
-              int64_t most_of_address = 0);
+              int64_t most_of_address = 0, int64_t most_bytes = INT64_MAX);
   // For a caller that samples itself, between begin() and end(). has_text: what samples has a
   // tokenizer.
   SamplerLoop(bool has_text, int64_t most_requests);
@@ -99,6 +108,9 @@ class SamplerLoop {
   // A place for the requests of one client, at this address; empty: one that has no limit of its
   // own. From any thread. Throws TooManyRequests, and ServerStopped after refuse_new.
   Reservation reserve(const std::string& address = {});
+  // Counts bytes that a client's requests hold in memory beside their tokens (images), for as long
+  // as the result lives. From any thread. Throws TooManyRequests.
+  std::shared_ptr<void> hold(int64_t bytes, const std::string& client);
   // Submits requests, which have the same number of samples. From any thread, and never waits. With
   // GenerationOptions::stream a completion comes in many pieces, else in one. Null while the
   // weights are being changed: nothing is taken then, and `later` is called once, on the thread
@@ -161,11 +173,12 @@ class SamplerLoop {
   std::unique_ptr<generate::Engine> own_engine_;  // null: the caller samples
   generate::CompletionSource* source_;            // who samples; null: nobody yet. Set with gate_
   bool has_text_;
-  const int64_t most_requests_, most_of_address_;
-  // Requests that wait or are being sampled, by address.
+  const int64_t most_requests_, most_of_address_, most_bytes_;
+  // Requests that wait or are being sampled, by address, and the bytes that they hold, by client.
   struct Addresses {
     std::mutex mutex;
-    std::map<std::string, int64_t> requests;
+    std::map<std::string, int64_t> requests, bytes;
+    int64_t all_bytes = 0;
   };
   const std::shared_ptr<Addresses> addresses_ = std::make_shared<Addresses>();
   std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false}, paused_{false};

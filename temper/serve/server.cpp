@@ -276,12 +276,15 @@ void Server::Impl::guard(http::Exchange& exchange, const std::function<void()>& 
     handler();
   } catch (const TooManyRequests& e) {
     const bool of_run = options.sessions && options.sessions->required();  // without such options
+    const char* const of = e.of_bytes && e.of_address
+                               ? " bytes of images of one address (three quarters of "
+                                 "--max-waiting-bytes)"
+                           : e.of_bytes   ? " bytes of images (--max-waiting-bytes)"
+                           : of_run       ? ""
+                           : e.of_address ? " of one address (--max-requests-per-address)"
+                                          : " (--max-requests)";
     exchange.answer(error_answer(
-        429, temper::str("too many requests: the limit is ", e.limit,
-                         of_run         ? ""
-                         : e.of_address ? " of one address (--max-requests-per-address)"
-                                        : " (--max-requests)",
-                         "; retry later")));
+        429, temper::str("too many requests: the limit is ", e.limit, of, "; retry later")));
   } catch (const std::exception& e) {
     exchange.answer(answer_to(e));
   }
@@ -294,6 +297,7 @@ void Server::Impl::complete(const std::shared_ptr<http::Exchange>& exchange, boo
   guard(*exchange, [&] {
     CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
     Reservation reservation = sampling->reserve(exchange->head().peer);
+    reservation.add(sampling->hold(request.image_bytes, exchange->head().peer));
     exchange->drop_body();
     warn_of(request.ignored);
     if (!request.has_images) return submit(exchange, std::move(request), std::move(reservation));
@@ -342,9 +346,11 @@ std::vector<generate::Request> Server::Impl::asked_by(const std::string& session
                                                       std::unique_ptr<SessionRecorder>& recorder) {
   const std::shared_ptr<Session> recording =
       options.sessions->for_completions(session, http::owner_of(rules, head), head.peer);
-  Session::Begun begun = recording->begin(
-      request, format_of(options, request, model), tool_calls_of(options, request, model),
-      request.seed.value_or(random_seed()), options.most_positions, model.adapter);
+  const data::TextFormat format = format_of(options, request, model);
+  check_images(options, format, request);
+  Session::Begun begun =
+      recording->begin(request, format, tool_calls_of(options, request, model),
+                       request.seed.value_or(random_seed()), options.most_positions, model.adapter);
   recorder = std::make_unique<SessionRecorder>(recording, begun.turn, request.num_samples);
   std::vector<generate::Request> asked;
   asked.push_back(std::move(begun.asked));

@@ -133,6 +133,42 @@ grpo shown2 "$show" rollout.max_new_tokens=90 rollout.ignore_eos=false train.max
 grpo shown-again train.max_steps=2 rl.replay=shown2/rollouts/step-1.jsonl rl.on_mismatch=stop
 weights shown2 shown-again
 
+# An agent shows pictures in its requests.
+cat > agent.py <<'A'
+import base64, json, os, sys, urllib.request
+json.load(sys.stdin)
+base, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+def show(name):
+    uri = "data:image/png;base64," + base64.b64encode(open(name, "rb").read()).decode()
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}, {"type": "text", "text": "and?"}]}
+messages, said = [], ""
+for name in ("a.png", "sub/b.png", "a.png"):
+    messages.append(show(name))
+    body = json.dumps({"model": "policy", "messages": messages, "max_tokens": 12}).encode()
+    request = urllib.request.Request(base + "/chat/completions", body, {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+    messages.append(json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["message"])
+    said += messages[-1]["content"] or ""
+print(json.dumps({"reward": len(said) % 3}))
+A
+asks='environment={openai: {command: [python3, agent.py]}, max_turns: 3, workers: 3}'
+grpo asked "$asks" rollout.max_new_tokens=120 rollout.ignore_eos=false train.max_steps=4
+zero_diffs asked/metrics.jsonl
+numbers asked/metrics.jsonl | grep -q '"environment_[a-z]*": [1-9]' && fail "agents failed: $(tail -1 asked/metrics.jsonl)"
+python3 - <<'P' || fail "rollout files do not name an agent's images"
+import json, pathlib
+rows = [json.loads(line) for line in open("asked/rollouts/step-1.jsonl")]
+assert all(row["turns"] == 3 and len(row["images"]) == 3 for row in rows), [(row["turns"], row.get("images")) for row in rows]
+assert all(row["images"][0] == row["images"][2] != row["images"][1] for row in rows), rows[0]["images"]
+assert {path.name for path in pathlib.Path("asked/rollouts/images").iterdir()} == {pathlib.Path(i).name for row in rows for i in row["images"]}
+P
+grpo asked2 "$asks" rollout.max_new_tokens=120 rollout.ignore_eos=false train.max_steps=2
+cmp {asked,asked2}/rollouts/step-1.jsonl || fail "agents that show pictures are sampled otherwise again"
+grpo asked-again train.max_steps=2 rl.replay=asked2/rollouts/step-1.jsonl rl.on_mismatch=stop
+weights asked2 asked-again
+sed 's/"a.png", "sub/"a2.png", "sub/' agent.py > other.py
+grpo asked3 "${asks/agent.py/other.py}" rollout.max_new_tokens=120 rollout.ignore_eos=false train.max_steps=1
+cmp -s {asked,asked3}/rollouts/step-1.jsonl && fail "an agent's picture changes nothing"
+
 # A teacher that sees.
 cat > distill.yaml <<'Y'
 model: {path: text}
@@ -171,4 +207,28 @@ sed 's/"images": *\[[^]]*\],*//' seen.jsonl > bare.jsonl
 refused 'bare.jsonl:1: found' rl.replay=bare.jsonl train.max_steps=1
 sed 's/"images": *\[[^]]*\]/"images":["gone.png"]/' seen.jsonl > gone.jsonl
 refused 'gone.jsonl:1: image 1: gone.png: no such file' rl.replay=gone.jsonl train.max_steps=1
+# A damaged picture behind the batches that are trained is found before the first of them, and by check.
+checks() { "$temper" check grpo run.yaml output_dir=checked "$@" > check.log 2>&1; }
+checks rl.replay=first/rollouts/step-1.jsonl || fail "check of a replay: $(cat check.log)"
+python3 - <<'P'
+import json, pathlib
+directory = pathlib.Path("first/rollouts")
+rows = [json.loads(line) for line in open(directory / "step-1.jsonl")]
+shown = [row for row in rows if row.get("images")]
+whole = (directory / shown[0]["images"][0]).read_bytes()
+(directory / "cut.png").write_bytes(whole[:len(whole) * 2 // 3])
+shown[0]["images"][0] = "cut.png"
+with open(directory / "cut.jsonl", "w") as out:
+    for line in open(directory / "step-1.jsonl"):
+        out.write(line)
+    out.write(json.dumps(shown[0]) + "\n")
+P
+line=$(wc -l < first/rollouts/cut.jsonl)
+refused "cut.jsonl:$line: image 1: " rl.replay=first/rollouts/cut.jsonl train.max_steps=1
+[ ! -e refused/metrics.jsonl ] || fail "a step was made of a file with a damaged picture"
+checks rl.replay=first/rollouts/cut.jsonl train.max_steps=1 && fail "check finds no damaged picture"
+grep -qF "cut.jsonl:$line: image 1: " check.log || fail "check: $(cat check.log)"
+# Servers would resize by their own settings.
+refused 'data.max_image_pixels: found 4096 with rollout.server' rollout.server.urls=[http://127.0.0.1:9] data.max_image_pixels=4096
+checks rollout.server.urls=[http://127.0.0.1:9] data.max_image_pixels=4096 && fail "check lets sizes pass that servers do not know"
 exit $bad

@@ -136,6 +136,7 @@ TEST_CASE("images come in data: URIs, and parts have nothing else") {
                "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}})"),
       true);
   CHECK(r.has_images);
+  CHECK(r.image_bytes == std::ssize(std::string("data:image/png;base64,AA==")));
   CHECK(r.prompts.at(0)[0]["content"][1] ==
         Json{{"type", "image_url"}, {"image_url", {{"url", "data:image/png;base64,AA=="}}}});
   for (const char* wrong :

@@ -96,6 +96,36 @@ TEST_CASE("one address leaves others a quarter of the places") {
   CHECK_NOTHROW(of_a_proxy.reserve("10.0.0.1"));
 }
 
+TEST_CASE("what requests hold in memory has a limit, of which one client has three quarters") {
+  const auto model = generate::tiny::model(61, {2});
+  SamplerLoop loop(*model, {}, nullptr, 4, 0, 100);
+  const auto limit = [&](int64_t bytes, const char* client) {
+    try {
+      loop.hold(bytes, client);
+    } catch (const TooManyRequests& e) {
+      CHECK(e.of_bytes);
+      return std::pair(e.limit, e.of_address);
+    }
+    return std::pair(int64_t{0}, false);
+  };
+  const std::pair<int64_t, bool> fits(0, false), of_client(75, true), of_all(100, false);
+  CHECK(limit(76, "a") == of_client);
+  auto one = loop.hold(60, "a");
+  CHECK(limit(15, "a") == fits);
+  CHECK(limit(16, "a") == of_client);
+  CHECK(limit(40, "b") == fits);
+  CHECK(limit(41, "b") == of_all);
+  CHECK(limit(INT64_MAX, "b") == of_client);
+  CHECK(loop.hold(0, "b") == nullptr);
+  // With a request's place, until the samples are complete.
+  Reservation place = loop.reserve("a");
+  place.add(std::move(one));
+  CHECK(limit(41, "b") == of_all);
+  place.sampling.reset();
+  CHECK(limit(75, "b") == fits);
+  CHECK(limit(75, "a") == fits);
+}
+
 TEST_CASE("while the weights change a request waits without a thread, and counts") {
   Loop l;
   std::promise<void> begun, go_on;

@@ -8,6 +8,8 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/data/images/image_format.h"
+#include "temper/image/source.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/sessions/sessions.h"
 #include "tests/text/golden.h"
@@ -82,7 +84,83 @@ struct Talk {
   std::unique_ptr<Session> session;
 };
 
+// Three tokens an image, which the tokenizer knows by a text.
+class ThreeMarks : public ImageProcessor {
+ public:
+  ThreeMarks() { tokens_ = {kMark, kMark, "", ""}; }
+  ImageLayout layout(const ImageSize&) const override {
+    ImageTile tile;
+    tile.token_rows = 1;
+    tile.token_columns = 3;
+    return {.canvases = {}, .tiles = {tile}};
+  }
+  std::string expand(const ImageLayout&) const override {
+    return std::string(kMark) + kMark + kMark;
+  }
+  static constexpr const char* kMark = "<|end|>";
+};
+
+void let_see(Talk& talk) {
+  auto images = std::make_shared<data::ImageFormat>();
+  images->processor = std::make_shared<const ThreeMarks>();
+  images->token = talk.format.tokenizer->id_of(ThreeMarks::kMark).value();
+  talk.format.images = std::move(images);
+}
+
+Json shows(const char* name) {
+  const std::string uri = data_uri(read_file(golden_path("images/files/") + name));
+  return {{"role", "user"},
+          {"content",
+           {{{"type", "image_url"}, {"image_url", {{"url", uri}}}},
+            {{"type", "text"}, {"text", "look"}}}}};
+}
+
 }  // namespace
+
+TEST_CASE("images of messages stand in the context, and tell conversations apart") {
+  Talk talk;
+  const Json one = Json::array({shows("grey.png")}), other = Json::array({shows("rgb.png")});
+  CHECK_THROWS_AS(talk.ask(one), DataError);  // a model that sees none
+  let_see(talk);
+  const auto begun = talk.ask(one);
+  REQUIRE(begun.asked.rows.size() == 1);
+  talk.say(begun.turn, "yes");
+  talk.say(talk.ask(Json::array({one[0], said_by("assistant", "yes"), other[0]})).turn, "no");
+  const SessionTurn first = talk.turn(0), second = talk.turn(1);
+  CHECK(second.parent == 0);
+  REQUIRE(second.images.size() == 2);
+  CHECK(second.images[0].begin == first.images.at(0).begin);
+  CHECK(second.images[0].image == first.images[0].image);  // it is kept once
+  CHECK(second.images[1].begin >= static_cast<int64_t>(second.kept));
+  for (const ImageSpan& span : second.images)
+    for (int64_t i = 0; i < span.count; ++i)
+      CHECK(second.context.at(static_cast<size_t>(span.begin + i)) == talk.format.images->token);
+  // The same tokens, and another picture: another conversation, asked for the first time.
+  talk.say(talk.ask(other).turn, "yes");
+  CHECK(talk.turn(2).parent == -1);
+  CHECK(talk.turn(2).context == first.context);
+  CHECK(talk.turn(2).attempt == 0);
+  talk.ask(Json::array({other[0], said_by("assistant", "yes"), other[0]}));
+  CHECK(talk.turn(3).parent == 2);
+  talk.ask(one);
+  CHECK(talk.turn(4).attempt == 1);
+}
+
+TEST_CASE("a session's images count towards its memory and its random numbers") {
+  const Json picture = Json::array({shows("grey.png")});
+  Talk small({.most_tokens = 64});
+  let_see(small);
+  CHECK(small.status([&] { small.ask(Json::array({asks("one")})); }) == 200);
+  CHECK(small.status([&] { small.ask(picture); }) == 403);
+  SessionRules rules;
+  rules.options.emplace();
+  Talk seeded(rules);
+  let_see(seeded);
+  const auto seed = [&](const char* name) {
+    return seeded.ask(Json::array({shows(name)})).asked.options.sampling.seed;
+  };
+  CHECK(seed("grey.png") != seed("rgb.png"));
+}
 
 TEST_CASE("parts of text reach a template that reads them, and continue what was said as text") {
   const auto parts = [](const char* role, std::vector<std::string> texts) {

@@ -90,12 +90,20 @@ std::vector<Path> paths_to_leaves(const std::vector<SessionTurn>& turns) {
   return paths;
 }
 
+std::string digests_of(const SessionTurn& turn) {
+  std::string digests;
+  for (const ImageSpan& span : turn.images)
+    if (span.first == 0) digests += span.image->digest();
+  return digests;
+}
+
 bool comes_before(const Path& a, const Path& b) {
-  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                      [](const SessionTurn* x, const SessionTurn* y) {
-                                        return std::tie(x->context, x->attempt, x->choice) <
-                                               std::tie(y->context, y->attempt, y->choice);
-                                      });
+  return std::lexicographical_compare(
+      a.begin(), a.end(), b.begin(), b.end(), [](const SessionTurn* x, const SessionTurn* y) {
+        const std::string of_x = digests_of(*x), of_y = digests_of(*y);
+        return std::tie(x->context, of_x, x->attempt, x->choice) <
+               std::tie(y->context, of_y, y->attempt, y->choice);
+      });
 }
 
 // A completion for each last turn of the session's tree: the turns from the beginning of its
@@ -111,12 +119,15 @@ std::vector<SampledEpisode> episodes_of(const serve::Session::Record& record,
   for (const Path& path : paths) {
     SampledEpisode& out = episodes.emplace_back();
     out.prompt = path.front()->context;
+    out.prompt_images = path.front()->images;
     GrowingCompletion completion(out.prompt.size());
     for (const SessionTurn* turn : path) {
       if (turn != path.front())
         completion.add_answer(
             {turn->kept,
-             {turn->context.begin() + static_cast<ptrdiff_t>(turn->kept), turn->context.end()}});
+             {turn->context.begin() + static_cast<ptrdiff_t>(turn->kept), turn->context.end()}},
+            spans_within(turn->images, static_cast<int64_t>(turn->kept),
+                         std::ssize(turn->context)));
       completion.add_turn(turn->said, trained.insert(turn).second);
     }
     out.completion = completion.tokens();

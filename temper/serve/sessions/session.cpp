@@ -5,13 +5,17 @@
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"
+#include "temper/base/sha256.h"
+#include "temper/data/images/image_fields.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/serve/asked.h"
 #include "temper/text/chat/message_parts.h"
 
 namespace temper::serve {
 namespace {
 
-constexpr int64_t kBytesOfToken = 8;  // of messages and tools that count as a token
+constexpr const char* kConversation = "the prompt";  // in errors
+constexpr int64_t kBytesOfToken = 8;                 // of messages and tools that count as a token
 constexpr int64_t kNewTokens = 1024;  // of a request that names no number, as without a session
 
 std::string without_outer_space(const std::string& text) {
@@ -21,10 +25,26 @@ std::string without_outer_space(const std::string& text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+// The message with its images' URIs replaced by digests, which are as good to compare.
+Json without_uris(Json message) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return message;
+  for (Json& part : *content)
+    if (data::is_image(part)) part = {{"image", sha256_hex(dump_json(part))}};
+  return message;
+}
+
+// Of messages and tools.
+int64_t bytes_of_form(const Json& messages, const std::string& form) {
+  Json told = Json::array();
+  for (const Json& message : messages) told.push_back(without_uris(message));
+  return static_cast<int64_t>(dump_json(told).size() + form.size());
+}
+
 // An answer as all clients send it back: some leave out what is empty, add fields, or write the
 // calls' arguments with other space.
 Json normalized(const Json& message) {
-  if (message.value("role", Json()) != "assistant") return message;
+  if (message.value("role", Json()) != "assistant") return without_uris(message);
   Json content = message.value("content", Json());
   if (content.is_array()) content = text_of_parts(content).value_or("");
   Json calls = Json::array();
@@ -39,9 +59,9 @@ Json normalized(const Json& message) {
           {"calls", std::move(calls)}};
 }
 
-Json normalized_all(const Json& messages, size_t from = 0) {
+Json normalized_all(const Json& messages) {
   Json out = Json::array();
-  for (size_t i = from; i < messages.size(); ++i) out.push_back(normalized(messages[i]));
+  for (const Json& message : messages) out.push_back(normalized(message));
   return out;
 }
 
@@ -74,13 +94,27 @@ Json answers_to(const Json& answer, const Json& messages, size_t from) {
   return out;
 }
 
+// Places the images of messages behind earlier ones in them.
+void place_answers(const data::TextFormat& format, Json& messages, data::RowImages& images) {
+  Json row{{"messages", std::move(messages)}};
+  for (data::RowImage& image : data::place_images(format, row, {"messages"}, kConversation))
+    images.push_back(std::move(image));
+  messages = std::move(row["messages"]);
+}
+
+// Of files that this keeps, beyond the first so many.
+int64_t kept_bytes(const data::RowImages& images, size_t from) {
+  int64_t bytes = 0;
+  for (size_t i = from; i < images.size(); ++i) bytes += images[i].image->file_bytes();
+  return bytes;
+}
+
 }  // namespace
 
 void Session::check_request(const CompletionRequest& request) const {
   if (closed_) throw Refusal(410, "the session " + name_ + " has ended");
   if (!request.chat)
     throw Refusal(400, "a session records chat completions: expected /v1/chat/completions");
-  if (request.has_images) throw Refusal(400, "a session does not take images");
   if (request.options.grammar || request.tool_choice != ToolChoice::kAuto)
     throw Refusal(
         400,
@@ -115,12 +149,13 @@ Session::Found Session::find(const Json& messages, const std::string& form) cons
 }
 
 Session::Conversation Session::begun(const CompletionRequest& request,
-                                     const data::TextFormat& format, const Json& messages,
-                                     SessionTurn& turn) const {
-  turn.context = tokens_of(format, request, request.prompts.at(0));
+                                     const data::TextFormat& format, SessionTurn& turn) const {
+  AskedPrompt asked = prompt_of(format, request, request.prompts.at(0));
+  turn.context = std::move(asked.tokens);
+  turn.images = std::move(asked.images);
   Conversation c;
-  c.added = normalized_all(messages);
-  c.dialogue.emplace(format.tokenizer, format.chat, quoted(format, messages),
+  c.images = std::move(asked.placed);
+  c.dialogue.emplace(format.tokenizer, format.chat, quoted(format, asked.messages),
                      quoted(format, shown_tools(request)), turn.context, quotes_of(format));
   return c;
 }
@@ -130,8 +165,8 @@ Session::Conversation Session::continued(const Found& from, const data::TextForm
   const SessionTurn& parent = turns_[static_cast<size_t>(from.turn)];
   const Conversation& before = conversations_[static_cast<size_t>(from.turn)];
   Conversation c;
-  c.added = normalized_all(messages, from.messages);
   c.dialogue = before.dialogue;
+  c.images = before.images;
   const std::vector<int32_t>& said = parent.said.tokens;
   const std::vector<int32_t>& stops = before.stop_token_ids;
   const bool ended =
@@ -139,12 +174,14 @@ Session::Conversation Session::continued(const Found& from, const data::TextForm
                         std::find(stops.begin(), stops.end(), said.back()) != stops.end());
   const std::span<const int32_t> words(said.data(), said.size() - (ended ? 1 : 0));
   const SpokenTurn spoken = parse_tool_calls(before.calls, format.tokenizer->decode(words));
-  const Dialogue::Continuation next = c.dialogue->go_on(
-      said, ended, spoken,
-      quoted(format, answers_to(messages[from.messages - 1], messages, from.messages)));
+  Json answers = answers_to(messages[from.messages - 1], messages, from.messages);
+  place_answers(format, answers, c.images);
+  const Dialogue::Continuation next =
+      c.dialogue->go_on(said, ended, spoken, quoted(format, answers));
   turn.parent = from.turn;
   turn.kept = next.kept;
   turn.context = c.dialogue->tokens();
+  turn.images = data::spans_of(format, c.images, turn.context, kConversation);
   turn.position = parent.position + std::ssize(said) + std::ssize(next.tokens);
   return c;
 }
@@ -171,8 +208,11 @@ int64_t Session::most_new_tokens(const CompletionRequest& request, const Session
 // The last word of the stream's key is not 0, as it is where the engine draws tokens.
 uint64_t Session::seed_of(const SessionTurn& turn) const {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, by token
-  for (const int32_t token : turn.context)
-    hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3;
+  const auto add = [&hash](uint32_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const int32_t token : turn.context) add(static_cast<uint32_t>(token));
+  for (const ImageSpan& span : turn.images)
+    if (span.first == 0)
+      for (const char digit : span.image->digest()) add(static_cast<unsigned char>(digit));
   return RandomStream(rules_.options->sampling.seed, RandomPurpose::kSampling,
                       static_cast<uint64_t>(rules_.key), static_cast<uint64_t>(rules_.number),
                       hash | 1)
@@ -191,26 +231,36 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   const Json messages = messages_of(format, request);
   const std::string form =
       dump_json(Json::array({request.tools, request.template_variables, adapter}));
-  // Each turn keeps the messages and tools, also what the template shows nothing of.
-  const int64_t kept =
-      static_cast<int64_t>(dump_json(messages).size() + form.size()) / kBytesOfToken;
-  limit(kept <= (rules_.most_tokens - tokens_) / samples, 403,
-        temper::str("at most ", rules_.most_tokens, " tokens in all its turns"));
+  // Each turn keeps the messages and tools, also what the template shows nothing of, and the first
+  // one that has an image the image.
+  const auto check_kept = [&](int64_t tokens) {
+    limit(tokens <= (rules_.most_tokens - tokens_) / samples, 403,
+          temper::str("at most ", rules_.most_tokens, " tokens in all its turns"));
+  };
+  int64_t kept = bytes_of_form(messages, form) / kBytesOfToken;
+  check_kept(kept);
   SessionTurn turn;
-  const Found found = find(normalized_all(messages), form);
-  Conversation conversation = found.turn < 0 ? begun(request, format, messages, turn)
-                                             : continued(found, format, messages, turn);
+  const Json heard = normalized_all(messages);
+  const Found found = find(heard, form);
+  Conversation conversation =
+      found.turn < 0 ? begun(request, format, turn) : continued(found, format, messages, turn);
+  conversation.added = Json::array();
+  for (size_t i = found.messages; i < heard.size(); ++i) conversation.added.push_back(heard[i]);
+  const size_t known =
+      found.turn < 0 ? 0 : conversations_[static_cast<size_t>(found.turn)].images.size();
+  kept += kept_bytes(conversation.images, known) / kBytesOfToken;
   conversation.form = form;
   conversation.calls = calls;
   conversation.stop_token_ids = request.options.stop_token_ids;
   const int64_t most = most_new_tokens(request, turn, most_positions);
   const int64_t length = std::ssize(turn.context);
-  limit(length + kept <= (rules_.most_tokens - tokens_) / samples, 403,
-        temper::str("at most ", rules_.most_tokens, " tokens in all its turns"));
+  check_kept(length + kept);
   for (const SessionTurn& other : turns_)
-    turn.attempt += other.choice == 0 && other.context == turn.context;
+    turn.attempt +=
+        other.choice == 0 && other.context == turn.context && other.images == turn.images;
 
   Begun out{std::ssize(turns_), {rules_.key, turn.context, samples, request.options, adapter}};
+  out.asked.rows = models::external_rows(turn.images);
   out.asked.options.sampling.seed = seed;
   if (rules_.options) {
     out.asked.adapter = rules_.adapter;

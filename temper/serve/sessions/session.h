@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "temper/data/images/row_images.h"
 #include "temper/data/rows/text_format.h"
 #include "temper/generate/request.h"
 #include "temper/serve/request.h"
@@ -43,6 +44,7 @@ struct SessionTurn {
   size_t kept = 0;               // number of tokens of the parent's context and of its own that
                                  // `context` begins with
   std::vector<int32_t> context;  // what it follows
+  ImageSpans images = {};        // in the context
   int64_t position = 0;          // tokens between the conversation's prompt and this turn
   int64_t attempt = 0,
           choice = 0;         // earlier requests with this context; number among the request's
@@ -59,8 +61,8 @@ class Session {
   const std::string& name() const { return name_; }
 
   // A request begins: one turn for each of its `n` samples. `format` has the template, `seed` is
-  // that of a session without options of its own. Throws Refusal, DataError for a conversation that
-  // cannot be rendered.
+  // that of a session without options of its own. Of images the headers alone are read. Throws
+  // Refusal, DataError for a conversation that cannot be rendered.
   struct Begun {
     int64_t turn;  // the first one
     generate::Request asked;
@@ -101,6 +103,7 @@ class Session {
     Json added;        // normalized messages that follow the parent's answer
     Json answer;       // normalized
     std::optional<Dialogue> dialogue;  // before the turn
+    data::RowImages images;            // of its messages, in order
     ToolCallFormat calls = ToolCallFormat::kHermes;
     std::vector<int32_t> stop_token_ids;
   };
@@ -111,7 +114,7 @@ class Session {
   Found find(const Json& messages, const std::string& form) const;
   void check_request(const CompletionRequest& request) const;
   Conversation begun(const CompletionRequest& request, const data::TextFormat& format,
-                     const Json& messages, SessionTurn& turn) const;
+                     SessionTurn& turn) const;
   Conversation continued(const Found& from, const data::TextFormat& format, const Json& messages,
                          SessionTurn& turn) const;
   int64_t most_new_tokens(const CompletionRequest& request, const SessionTurn& turn,
