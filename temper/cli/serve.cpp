@@ -222,6 +222,11 @@ class Serve : public Command {
           "maximum number of requests at once from one IP address; 0: three quarters of "
           "--max-requests; raise it behind a proxy",
           between(0, 4096));
+    f.add("--max-waiting-bytes", most_waiting_bytes_,
+          "maximum number of bytes of images that requests hold while they wait or are sampled, "
+          "three quarters of them of one IP address; more are answered 429; at least twice "
+          "--max-request-bytes",
+          at_least(1));
     f.add("--drain-seconds", drain_seconds_,
           "after SIGTERM or Ctrl-C: maximum number of seconds for requests in flight to complete; "
           "new requests and /health are answered 503",
@@ -257,8 +262,11 @@ class Serve : public Command {
     if (access_log_) options_.access_log = [&log](const std::string& line) { log.write(line); };
     // The reader of standard error may have exited.
     ::signal(SIGPIPE, SIG_IGN);
+    // One request always fits.
+    const int64_t most_bytes =
+        std::max(most_waiting_bytes_, 2 * std::min(options_.most_request_bytes, INT64_MAX / 2));
     serve::SamplerLoop sampling(*model, engine_.options, format.tokenizer, most_requests_,
-                                most_requests_of_address_);
+                                most_requests_of_address_, most_bytes);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
     std::optional<tinker::Service> trained;
@@ -305,7 +313,8 @@ class Serve : public Command {
   tinker::ServiceOptions tinker_options() {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
-    options.chunks = {options_.format.images, options_.format.tokenizer};
+    options.chunks = {options_.format.images, options_.format.tokenizer,
+                      options_.most_image_pixels};
     options.most_positions = options_.most_positions;
     options.most_sampling = most_requests_;
     options.warn = options_.warn;
@@ -367,6 +376,7 @@ class Serve : public Command {
   // read, and streams that run do not pause for long.
   EngineFlags engine_{.options = {.prefill_tokens = 512}};
   int64_t port_ = options_.port, most_requests_ = 256, most_requests_of_address_ = 0;
+  int64_t most_waiting_bytes_ = int64_t{1} << 30;
   serve::SessionLimits sessions_;
   int64_t image_bytes_ = static_cast<int64_t>(ImageLimits().max_bytes);
   double drain_seconds_ = 3;

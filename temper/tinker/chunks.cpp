@@ -32,6 +32,7 @@ ImageSpans place_chunks(const ChunkFormat& format, const std::vector<WireImage>&
   std::vector<int32_t> all;
   data::RowImages placed;
   size_t from = 0;
+  int64_t pixels = 0;
   const auto add_text = [&](size_t to) {
     all.insert(all.end(), tokens.begin() + static_cast<ptrdiff_t>(from),
                tokens.begin() + static_cast<ptrdiff_t>(to));
@@ -42,14 +43,16 @@ ImageSpans place_chunks(const ChunkFormat& format, const std::vector<WireImage>&
     const std::string at = str(where, ": image ", placed.size() + 1);
     try {
       data::RowImage image;
-      image.image = Image::open(chunk.source, "", format.images->options.limits);
-      image.image->decode();
-      const std::vector<int32_t> own =
-          tokens_of(format, format.images->processor->layout(image.image->size()));
+      image.image = Image::open(chunk.source, "", format.images->options.limits, at);
+      const ImageSize& size = image.image->size();
+      pixels += size.width * size.height;
+      check<DataError>(pixels <= format.most_pixels, "with it the images have ", pixels,
+                       " pixels together, and this server takes ", format.most_pixels,
+                       " (--max-image-pixels)");
+      const std::vector<int32_t> own = tokens_of(format, format.images->processor->layout(size));
       check<DataError>(!chunk.expected_tokens || *chunk.expected_tokens == std::ssize(own),
                        "expected_tokens: found ", chunk.expected_tokens.value_or(0), ", expected ",
-                       own.size(), " for ", image.image->size().width, " x ",
-                       image.image->size().height, " pixels");
+                       own.size(), " for ", size.width, " x ", size.height, " pixels");
       image.tokens = std::ranges::count(own, format.images->token);
       all.insert(all.end(), own.begin(), own.end());
       placed.push_back(std::move(image));

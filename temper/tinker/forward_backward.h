@@ -35,7 +35,8 @@ struct BatchLimits {
   int64_t most_cells = int64_t{1} << 24;       // log-probabilities that are answered
   ChunkFormat chunks = {};
 };
-// Throws DataError for what the model or the loss cannot take.
+// Throws DataError for what the model or the loss cannot take. Images are decoded in their pass: a
+// broken one fails the request then.
 LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits);
 
 // An adapter whose gradients of earlier requests are out of the way of a pass's.

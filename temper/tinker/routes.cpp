@@ -153,8 +153,9 @@ void Routes::answer(const std::shared_ptr<http::Exchange>& exchange, const Respo
   } catch (const OrderedJobs::Refused& e) {
     exchange->answer(e.answer);
   } catch (const serve::TooManyRequests& e) {
-    exchange->answer(
-        error_answer(429, str("too many requests: the limit is ", e.limit, "; retry later")));
+    exchange->answer(error_answer(
+        429, str("too many requests: the limit is ", e.limit,
+                 e.of_bytes ? " bytes of images (--max-waiting-bytes)" : "", "; retry later")));
   } catch (const std::exception& e) {
     exchange->answer(serve::answer_to(e));
   }

@@ -19,7 +19,8 @@ namespace temper::tinker {
 
 struct SampleRequest {
   std::vector<int32_t> prompt;
-  ImageSpans images;  // which of its tokens stand for images
+  ImageSpans images;           // which of its tokens stand for images
+  std::shared_ptr<void> held;  // counts the images' bytes (SamplerLoop::hold)
   int64_t num_samples = 1;
   generate::GenerationOptions options;
   bool prompt_logprobs = false;
@@ -31,7 +32,8 @@ struct SampleRequest {
 };
 
 // Reads the body of `asample`. Throws DataError for what is wrong or not offered. most_positions:
-// of a prompt and its completion; the completion is shortened to fit, the prompt is not.
+// of a prompt and its completion; the completion is shortened to fit, the prompt is not. Of images
+// the headers alone are read: they must be decoded before the engine gets them.
 SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions,
                           const ChunkFormat& chunks = {});
 

@@ -83,7 +83,14 @@ TEST_CASE("an image chunk becomes the tokens that the processor gives, where it 
   };
   refused(model.format, chunk_of(picture("grey.png"), 1, 11), {8, 9},
           "data[3]: image 1: expected_tokens: found 11, expected 8 for 30 x 20 pixels");
-  refused(model.format, chunk_of(picture("bad_cut.png"), 1), {8, 9}, "data[3]: image 1: ");
+  ChunkFormat small = model.format;
+  small.most_pixels = 2 * 600 - 1;
+  CHECK_NOTHROW(place_chunks(small, {chunk_of(picture("grey.png"), 1)}, tokens = {8, 9}, "x"));
+  CHECK_THROWS_WITH_AS(
+      place_chunks(small, {chunk_of(picture("grey.png"), 0), chunk_of(picture("grey.png"), 1)},
+                   tokens = {8, 9}, "x"),
+      doctest::Contains("x: image 2: with it the images have 1200 pixels together, and this"),
+      DataError);
   refused(model.format, chunk_of("text", 1), {8, 9}, "data[3]: image 1: not a JPEG");
   refused(model.format, chunk_of(picture("grey.png"), 1), {8, kPad}, "found token 7");
   refused({}, chunk_of(picture("grey.png"), 1), {8, 9}, "the model reads text alone");
@@ -125,6 +132,28 @@ TEST_CASE("a datum with an image has the log-probabilities that training gives i
   CHECK(found != result(batch_of("rgb.png", true)));
   adapter.step({.learning_rate = 1e-2});
   CHECK(found != result(batch_of("grey.png", true)));
+}
+
+TEST_CASE("a broken image is read where its pass is made, and fails its request alone") {
+  const SeeingModel seeing;
+  const auto model = models::load_model(seeing.path);
+  AdapterPlaces places(*model);
+  TrainedAdapter first(places, {.rank = 4, .seed = 1}), second(places, {.rank = 4, .seed = 2});
+  const auto batch_of = [&](const std::string& bytes) {
+    ForwardBackwardRequest request;
+    request.loss_fn = "cross_entropy";
+    request.data.push_back(datum_of({8, 9, 5, 6}, {chunk_of(bytes, 1)}, 12));
+    return check_batch(
+        std::move(request),
+        {.vocabulary = model->vocab_size, .most_positions = 100, .chunks = seeing.format});
+  };
+  const std::string grey = picture("grey.png");
+  ForwardBackward broken(*model, first, batch_of(grey.substr(0, grey.size() / 2)), 100),
+      whole(*model, second, batch_of(grey), 100);
+  ForwardBackward* const together[] = {&broken, &whole};
+  CHECK(ForwardBackward::step_together(together) == "");
+  CHECK_THROWS_WITH_AS(broken.done(), doctest::Contains("data[0]: image 1: "), DataError);
+  CHECK(whole.done());
 }
 
 TEST_CASE("a prompt to sample from has chunks of images, whose wrong ones are named") {

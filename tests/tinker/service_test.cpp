@@ -6,10 +6,12 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "temper/base/file.h"
 #include "temper/serve/asked.h"
 #include "tests/generate/tiny.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::tinker;
@@ -414,6 +416,18 @@ Json sampling_of(const std::string& sampler, int64_t max_tokens) {
           {"prompt", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {3, 4}}}}}}}};
 }
 
+// Two tokens an image.
+class TwoTokens : public ImageProcessor {
+ public:
+  ImageLayout layout(const ImageSize&) const override {
+    ImageTile tile;
+    tile.token_rows = 1;
+    tile.token_columns = 2;
+    return {.canvases = {}, .tiles = {tile}};
+  }
+  std::string expand(const ImageLayout&) const override { return ""; }
+};
+
 // Log-probabilities of 299 positions with 900 targets each, which take several slices.
 Json scoring_of(const std::string& sampler) {
   constexpr int64_t kLength = 300, kColumns = 900;
@@ -456,6 +470,31 @@ TEST_CASE("scores of many targets take turns with training, and nothing short wa
     server.service->cancel(kMe, {{"request_id", scoring["request_id"]}});
   }
   CHECK(server.all() <= 4);
+}
+
+TEST_CASE("images of prompts are decoded beside the requests, once all else is right") {
+  auto images = std::make_shared<data::ImageFormat>();
+  images->processor = std::make_shared<const TwoTokens>();
+  images->token = 60;
+  TinyServer server([&](ServiceOptions& o) { o.chunks.images = images; });
+  std::string bytes = read_file(golden_path("images/files/grey.png")), text;
+  bytes.resize(bytes.size() / 2);  // the header is whole
+  append_base64(bytes, text);
+  Json body = sampling_of(base_sampler(server, server.session), 4);
+  Json& chunks = body["prompt"]["chunks"];
+  chunks.push_back({{"type", "image"}, {"data", text}});
+  const Json future = server.service->sample(kMe, body);
+  std::string result;
+  for (int i = 0; i < 5000 && result.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    result = server.result(future);
+  }
+  CHECK(parse_json(result, "result")["category"] == "user");
+  CHECK(result.find("`prompt`: image 1: ") != std::string::npos);
+  // Lengths are known from the header.
+  std::vector<int64_t> tokens(511, 3);
+  chunks[0]["tokens"] = tokens;
+  CHECK(is_refused([&] { server.service->sample(kMe, body); }, "found 513 tokens"));
 }
 
 TEST_CASE("keys take turns at the engine") {

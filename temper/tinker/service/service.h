@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "temper/image/decoded.h"
 #include "temper/serve/sampler_loop.h"
+#include "temper/serve/turn_queue.h"
 #include "temper/tinker/adapter.h"
 #include "temper/tinker/forward_backward.h"
 #include "temper/tinker/futures.h"
@@ -178,6 +180,11 @@ class Service {
   void snapshot(const ModelPointer& model, const SamplerPointer& sampler);
   void guarded(const std::string& future, const std::function<void()>& work);
   bool is_asked_for(const std::string& future);
+  // With the lock. True: it begins on the model's thread, or when the sampler's weights are there.
+  bool put_off(const SamplerPointer& sampler, const SampleRequest& request,
+               const std::string& future);
+  void decode_and_begin(const SamplerPointer& sampler, const SampleRequest& request,
+                        const std::string& future);
   void begin_sampling(const SamplerPointer& sampler, const SampleRequest& request,
                       const std::string& future);
   // What the weights of a sampler give, whatever becomes of it.
@@ -221,6 +228,9 @@ class Service {
   bool in_pass_ = false;                        // it has begun a pass that takes more slices
   std::string last_failure_;                    // of a shared pass, which is said once
   double swept_ = 0;
+  DecodedImages decoded_;
+  // Decodes images of prompts; keys take turns. Last: its jobs use the others.
+  serve::TurnQueue images_{2, 1};
 };
 
 }  // namespace temper::tinker

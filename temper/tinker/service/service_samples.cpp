@@ -17,6 +17,14 @@ Json sample_answer(const std::string& future, int64_t samples) {
   return {{"request_id", future}, {"sample_sequence_ids", names}};
 }
 
+// Of files that are kept in memory.
+int64_t bytes_of(const ImageSpans& images) {
+  int64_t bytes = 0;
+  for (const ImageSpan& span : images)
+    if (span.first == 0) bytes += span.image->file_bytes();
+  return bytes;
+}
+
 }  // namespace
 
 Json Service::sample(const std::string& owner, const Json& body) {
@@ -41,8 +49,10 @@ Json Service::sample(const std::string& owner, const Json& body) {
     const std::lock_guard lock(mutex_);
     if (const auto before = known(*sampler_of(owner, id))) return *before;
   }
-  const SampleRequest request =
+  SampleRequest request =
       read_sample(body, model_.vocab_size, options_.most_positions, options_.chunks);
+  request.held = sampling_.hold(bytes_of(request.images), owner);
+  const bool decodes = !request.images.empty();
   SamplerPointer sampler;
   std::string future;
   bool waits = false;
@@ -62,22 +72,13 @@ Json Service::sample(const std::string& owner, const Json& body) {
     samplings_[future] = {owner, sampler->session};
     if (seq) sampler->asked[*seq] = {digest, future, request.num_samples};
     while (sampler->asked.size() > kMostAsked) sampler->asked.erase(sampler->asked.begin());
-    const auto begin = [this, sampler, request, future] {
-      guarded(future, [&] { begin_sampling(sampler, request, future); });
-    };
-    // Weights that are being loaded, and scores of other tokens, are the model's thread's.
-    const bool scores = !request.targets.shape.empty();
-    waits = !sampler->ready || scores;
-    if (!sampler->ready)
-      sampler->waiting.push_back([this, begin, scores] {
-        if (!scores) return begin();
-        const std::lock_guard locked(mutex_);
-        scorings_.push_back(begin);
-      });
-    else if (scores)
-      scorings_.push_back(begin);
+    waits = !decodes && put_off(sampler, request, future);
   }
-  if (waits) {
+  if (decodes)
+    images_.run(owner, [this, sampler, request, future] {
+      guarded(future, [&] { decode_and_begin(sampler, request, future); });
+    });
+  if (waits || decodes) {
     sampling_.wake();
     return sample_answer(future, request.num_samples);
   }
@@ -92,6 +93,39 @@ Json Service::sample(const std::string& owner, const Json& body) {
     throw;
   }
   return sample_answer(future, request.num_samples);
+}
+
+// Weights that are being loaded, and scores of other tokens, are the model's thread's.
+bool Service::put_off(const SamplerPointer& sampler, const SampleRequest& request,
+                      const std::string& future) {
+  const auto begin = [this, sampler, request, future] {
+    guarded(future, [&] { begin_sampling(sampler, request, future); });
+  };
+  const bool scores = !request.targets.shape.empty();
+  if (!sampler->ready)
+    sampler->waiting.push_back([this, begin, scores] {
+      if (!scores) return begin();
+      const std::lock_guard locked(mutex_);
+      scorings_.push_back(begin);
+    });
+  else if (scores)
+    scorings_.push_back(begin);
+  return !sampler->ready || scores;
+}
+
+void Service::decode_and_begin(const SamplerPointer& sampler, const SampleRequest& request,
+                               const std::string& future) {
+  if (!is_asked_for(future)) return;  // it was cancelled
+  decoded_.check(request.images, "`prompt`");
+  bool waits = false;
+  {
+    const std::lock_guard lock(mutex_);
+    waits = put_off(sampler, request, future);
+  }
+  if (waits)
+    sampling_.wake();
+  else
+    begin_sampling(sampler, request, future);
 }
 
 // What fails is the future.
