@@ -73,6 +73,24 @@ TEST_CASE("an evaluation's rewards are of what the engine samples, whatever the 
   });
 }
 
+TEST_CASE("ranks that evaluate the same rows have caches of one size") {
+  // Of a rank whose twin has little memory.
+  struct Twin : dist::Group {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void barrier() override {}
+    void all_reduce_sum(at::Tensor&) override {}
+    bool has_twins() const override { return true; }
+    std::string agreed(const std::string&) override { return "64"; }
+  };
+  const Folder folder;
+  const train::SftConfig config = config_of(folder, prompts());
+  const train::Policy policy = tiny::policy();
+  tiny::Silent messages;
+  Twin twin;
+  CHECK_THROWS_AS(train::RewardEvaluation(config, policy, twin, messages), ConfigError);
+}
+
 TEST_CASE("an evaluation by rewards that is stopped gives no metrics") {
   const Folder folder;
   const train::SftConfig config = config_of(folder, prompts());

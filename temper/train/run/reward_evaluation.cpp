@@ -50,6 +50,14 @@ data::PromptFormat format_of(const RunConfig& config, const Policy& policy) {
   return evaluation_format(std::move(format));
 }
 
+// Ranks that compute the same rows schedule them alike, whatever memory each has. They call it at
+// the same places.
+generate::EngineOptions agreed_options(const RunConfig& config, dist::Group& group) {
+  generate::EngineOptions options = config.sampling()->engine_options();
+  options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
+  return options;
+}
+
 // Throws ConfigError that names the row whose prompt and completion the key-value cache cannot
 // hold.
 class CacheFits {
@@ -121,8 +129,9 @@ RewardEvaluation::RewardEvaluation(const RunConfig& config, const Policy& policy
       prompts_(evaluation_prompts(config, policy, rewards_)) {
   rewards_.check_tokens(policy.tokenizer.get(), policy.model->vocab_size);
   generate::check_options(options_, *policy.model, policy.tokenizer.get());
+  const generate::EngineOptions engine = agreed_options(config, group_);
   if (mesh.tensor->size() > 1) return;  // each rank has a part of the cache
-  CacheFits fits(config.sampling()->engine_options(), *policy.model, options_.max_new_tokens);
+  CacheFits fits(engine, *policy.model, options_.max_new_tokens);
   for (const std::vector<data::PromptRow>& rows : prompts_)
     for (const data::PromptRow& row : rows) fits.check(row);
 }
@@ -133,7 +142,7 @@ std::vector<RewardEvaluation::Answer> RewardEvaluation::complete(
   const std::vector<data::PromptRow>& rows = prompts_[set];
   const int64_t ranks = group_.size(), samples = config_.train.eval_completions;
   Activity activity("evaluating", (std::ssize(rows) - group_.rank() + ranks - 1) / ranks * samples);
-  generate::Engine engine(*policy_.model, config_.sampling()->engine_options(), policy_.tokenizer);
+  generate::Engine engine(*policy_.model, agreed_options(config_, group_), policy_.tokenizer);
   std::vector<Answer> answers;
   for (int64_t r = group_.rank(); r < std::ssize(rows); r += ranks)
     engine.submit({first + r, rows[static_cast<size_t>(r)].tokens, samples, options_});
