@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/fuzz/seeds: one small valid file of each kind. Needs torch, safetensors and zstandard."""
+import base64
 import gzip
 import json
 import pathlib
@@ -116,3 +117,22 @@ write("gguf/bytewise", gguf_file(bytewise))
 write("gguf/scored", gguf_file(scored))
 for name in ("progressive.jpg", "cmyk.jpg", "turn6.jpg", "palette_alpha.png", "deep6_interlaced.png", "turn_late.png", "lossy_alpha.webp", "lossless.webp"):
     write(f"image/{name}", (seeds.parent.parent / "golden/images/files" / name).read_bytes())
+
+# Images' URIs, rows with images, and how images are processed.
+files = seeds.parent.parent / "golden/images/files"
+uri = "data:image/png;base64," + base64.b64encode((files / "bits1.png").read_bytes()).decode()
+write("uri/png", uri.encode())
+write("uri/jpeg", base64.encodebytes((files / "point.jpg").read_bytes()))
+part, own = {"type": "image"}, {"type": "image_url", "image_url": {"url": uri}}
+for name, row in {
+    "parts": {"messages": [{"role": "user", "content": [part, {"type": "text", "text": "ab"}]}, {"role": "assistant", "content": "c"}], "images": [uri]},
+    "own": {"prompt": [{"role": "user", "content": [own, {"type": "text", "text": "a"}]}], "completion": [{"role": "assistant", "content": "b"}]},
+    "tags": {"messages": [{"role": "user", "content": "a<image>b"}, {"role": "assistant", "content": "c"}], "image": {"bytes": uri.split(",")[1], "path": None}},
+    "paths": {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "images": ["../x.png", {"path": "y.jpg", "bytes": None}]},
+    "text": {"text": "a{" + "i" * 7 + "}b", "images": [uri]},
+    "ids": {"tokens": [0, 4, 4, 4, 4, 4, 4, 4, 1], "images": uri},
+}.items():
+    write(f"image_rows/{name}", json.dumps(row).encode())
+for model in sorted((files.parent / "models").iterdir()):
+    read = {path.stem: json.loads(path.read_text()) for path in sorted(model.iterdir())}
+    write(f"processor/{model.name}", bytes([60, 90, 0, 0]) + json.dumps(read).encode())
