@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "temper/base/error.h"
@@ -112,6 +113,19 @@ TEST_CASE("bounds of pixels come before the file's") {
   CHECK(has(Changed("smolvlm").refusal({.max = 1000000}), "must be null"));
   CHECK(has(Changed("qwen3_vl").refusal({.min = 5, .max = 4}), "at least 5 and at most 4"));
   CHECK(has(Changed("qwen3_vl").refusal({.max = 0}), "above zero"));
+}
+
+TEST_CASE("numbers that no model has are refused before they cost memory") {
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  CHECK(has(Changed("lfm2_vl").refusal({.min = huge}), "images of at least"));
+  CHECK(has(Changed("qwen3_vl").refusal({.min = huge}), "images of at least"));
+  Changed fine("qwen3_vl");
+  for (const char* key : {"/patch_size", "/merge_size"}) fine.set(kSettings, key, 1);
+  fine.set("config.json", "/vision_config/patch_size", 1);
+  fine.set("config.json", "/vision_config/spatial_merge_size", 1);
+  const auto processor = ImageProcessor::open(fine.path(), {.min = 1, .max = 1 << 30});
+  CHECK(processor->image_tokens({2048, 2048}) == 1 << 22);
+  CHECK_THROWS_AS(processor->layout({2048, 2049}), DataError);
 }
 
 TEST_CASE("older and newer forms of the settings") {

@@ -23,7 +23,7 @@ inline int64_t ceiled(double value, int64_t factor) {
   return static_cast<int64_t>(std::ceil(value / static_cast<double>(factor))) * factor;
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 inline std::string repeated(std::string_view text, int64_t times) {
   std::string out;
@@ -40,13 +40,23 @@ inline void check_canvas(const ImageSize& size) {
       "an image would be resized to ", size.width, " x ", size.height, " pixels");
 }
 
+// Nor does an image take more tokens than this.
+constexpr int64_t kMostTokens = int64_t{1} << 22;
+inline void check_tokens(int64_t tiles, int64_t tokens_of_tile) {
+  check<DataError>(tiles <= kMostTokens / std::max<int64_t>(tokens_of_tile, 1),
+                   "an image would become ", tiles, " tiles of ", tokens_of_tile,
+                   " tokens; at most ", kMostTokens, " tokens are possible");
+}
+
 // The whole canvas as one tile.
 inline ImageTile whole_tile(int canvas, const ImageSize& size, int64_t patch, int64_t merge) {
-  return {.canvas = canvas,
-          .rows = size.height / patch,
-          .columns = size.width / patch,
-          .token_rows = ceil_div(size.height / patch, merge),
-          .token_columns = ceil_div(size.width / patch, merge)};
+  const ImageTile tile{.canvas = canvas,
+                       .rows = size.height / patch,
+                       .columns = size.width / patch,
+                       .token_rows = ceil_div(size.height / patch, merge),
+                       .token_columns = ceil_div(size.width / patch, merge)};
+  check_tokens(1, tile.tokens());
+  return tile;
 }
 
 }  // namespace temper::image_processors_detail

@@ -56,6 +56,7 @@ class SmolVlmProcessor : public ImageProcessor {
     check_canvas(second);
     layout.canvases.push_back({.from = 0, .size = second});
     const int64_t rows = second.height / tile_, columns = second.width / tile_;
+    check_tokens(rows * columns, side_ * side_);
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t column = 0; column < columns; ++column)
         layout.tiles.push_back(tile_at(1, row, column));
