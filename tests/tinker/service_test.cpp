@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "temper/base/ascii.h"
 #include "temper/base/file.h"
 #include "temper/serve/asked.h"
 #include "tests/generate/tiny.h"
