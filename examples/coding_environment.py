@@ -10,8 +10,9 @@ value]: [["add(2, 3)", 5], ..]. Expressions know what the files define. A turn o
     write NAME, and the file's text in the lines below
 
 and `write` is answered with the tests that fail. The reward is the share of tests that pass: each turn gives what it has
-gained. The policy's code runs in processes of its own, which are told the expressions and not the values; all of this,
-the environment too, belongs in a sandbox.
+gained. The policy's code runs in processes of its own, which are told the expressions and not the values (a sandbox
+hides no files: code that looks for the rows' file finds them there). All of this, the environment too, belongs in a
+sandbox.
 """
 import json
 import os
