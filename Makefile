@@ -1,7 +1,7 @@
 # make         the program, build/temper
 # make demo    builds it and trains a small model to add: a short supervised warm-up, then GRPO
-# make test    builds and runs the tests of every part, and of the program from outside the short ones
-# make test-long the others, which take as long as all these; make test-all: both
+# make test    builds, and runs the unit tests and the short end-to-end tests
+# make test-long runs the long tests, which take as long as these; make test-all: both
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
 # make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
 #              (make test-packages installs and runs both)

@@ -39,7 +39,7 @@ for expression in request["tests"]:
         value = json.dumps(f"{type(error).__name__}: {error}")
     print(value, file=values, flush=True)
 """
-INSTRUCTIONS = """Mend the files so that their tests pass. Answer with one command: `read NAME`, or `write NAME` and the file's text below it.
+INSTRUCTIONS = """Fix the files so that their tests pass. Answer with one command: `read NAME`, or `write NAME` and the file's text below it.
 """
 
 

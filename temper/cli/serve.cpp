@@ -224,8 +224,8 @@ class Serve : public Command {
           between(0, 4096));
     f.add("--max-waiting-bytes", most_waiting_bytes_,
           "maximum number of bytes of images that requests hold while they wait or are sampled, "
-          "three quarters of them of one IP address; more are answered 429; at least twice "
-          "--max-request-bytes",
+          "three quarters of them of one IP address; more are answered 429; less than twice "
+          "--max-request-bytes counts as that",
           at_least(1));
     f.add("--drain-seconds", drain_seconds_,
           "after SIGTERM or Ctrl-C: maximum number of seconds for requests in flight to complete; "

@@ -66,9 +66,9 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 void TeacherSection::fields(Fields& f) {
   f.add("path", path, "directory or id of the teacher model");
   f.add("weight", weight,
-        "weight of its loss, which is divided by the sum of the weights of a row's teachers",
+        "weight of this teacher's loss; the weights of a row's teachers are divided by their sum",
         above(0));
-  f.add("groups", groups, "groups of rows (data.balance) that learn from it; empty: all rows do",
+  f.add("groups", groups, "groups of rows (data.balance) that this teacher teaches; empty: all rows",
         one_or_list());
 }
 
@@ -82,7 +82,7 @@ std::vector<float> DistillSection::shares(const std::string& group) const {
     if (one.teaches(group)) sum += one.weight;
   check<DataError>(
       sum > 0, "distill.teacher: no teacher has the group `", group,
-      "` of a row among its groups; name it, or leave the groups of one teacher empty");
+      "` of a row among its groups; add it to a teacher's groups, or give one teacher no groups: it teaches all rows");
   std::vector<float> shares;
   for (const TeacherSection& one : teacher)
     shares.push_back(one.teaches(group) ? static_cast<float>(one.weight / sum) : 0);

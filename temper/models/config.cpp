@@ -98,8 +98,8 @@ void ModelSection::fields(Fields& f) {
         "for a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template "
         "replace the file's");
   f.add("new_tokens", new_tokens,
-        "texts that become tokens, not special, with ids behind the tokenizer's last; their rows "
-        "of embedding and head begin as the mean of the others");
+        "tokens to add to the vocabulary, not special, with ids after the last one; their rows of "
+        "embedding and head begin as the mean of all other rows");
   f.add(
       "dtype", dtype,
       "dtype of weights in matrix products, and of frozen weights; sums, activations, master "
@@ -152,9 +152,9 @@ void AdapterSection::fields(Fields& f) {
         "modules that are fully trained and saved with the adapter: embed_tokens, lm_head",
         one_or_list());
   f.add("train_tokens", train_tokens,
-        "tokens of which the rows of the embeddings (and of a head that is tied to them) train "
-        "beside the adapter: new, those of model.new_tokens, or a list of texts that are one token "
-        "each");
+        "tokens whose embeddings (and rows of a tied head) train beside the adapter, PEFT's "
+        "trainable_token_indices: new, all of model.new_tokens, or a list of texts that are one "
+        "token each");
   f.add("loraplus_ratio", loraplus_ratio,
         "LoRA+: ratio of the learning rates of B (and DoRA's magnitudes) and A", above(0));
   f.add("path", path,

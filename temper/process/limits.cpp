@@ -20,9 +20,9 @@ void Limits::fields(Fields& f) {
         "(root has no such limit); null: unlimited",
         at_least(1));
   f.add("sandbox", sandbox,
-        "whether the program runs in namespaces of its own: it then changes no file outside its "
-        "TMPDIR (and the directories `write`), has no network (but with `network`), sees no other "
-        "process and ends with all that it started");
+        "run the program in a sandbox (Linux namespaces): it reads all files, writes only to its "
+        "TMPDIR and the directories in `write`, has no network unless `network: true`, sees no "
+        "other process, and ends with all that it started");
 }
 
 std::vector<ProcessOptions::Limit> Limits::list() const {

@@ -16,7 +16,7 @@ namespace {
 struct SandboxKeys {
   process::Sandbox& sandbox;
   void fields(Fields& f) {
-    f.add("network", sandbox.network, "whether it has the network of this program");
+    f.add("network", sandbox.network, "give the program this machine's network");
     f.add("write", sandbox.write, "directories that it may change", one_or_list());
   }
 };
@@ -96,7 +96,9 @@ std::vector<std::string> sandbox_command(const Sandbox& sandbox, const std::stri
                                          const std::string& file,
                                          const std::vector<std::string>& words) {
   std::vector<std::string> command{file_beside_library(kProgram)};
-  check<RunError>(!command[0].empty(), kProgram, " is not in the directory of libtemper_core.so");
+  check<RunError>(!command[0].empty(), kProgram,
+                  " is not in the directory of libtemper_core.so: install it again, or build all "
+                  "targets");
   if (sandbox.network) command.emplace_back("--network");
   const auto add = [&](const char* flag, const std::string& value) {
     command.emplace_back(flag);

@@ -1,4 +1,4 @@
-// Programs that cannot change, reach or see anything outside: for code that a model wrote. The
+// Programs that cannot change or reach anything outside: for code that a model wrote. The
 // kernel's namespaces hold them (sandbox/main.cpp), where it has them.
 #pragma once
 

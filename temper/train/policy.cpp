@@ -82,7 +82,8 @@ std::vector<models::TrainedTokens> trained_tokens(const RunConfig& config,
   const models::TrainTokens& asked = config.adapter.train_tokens;
   if (!asked.any()) return {};
   config.require(!asked.all_new || !config.model.new_tokens.empty(), "adapter.train_tokens",
-                 "found new, and model.new_tokens names none; expected texts of tokens");
+                 "found new, but model.new_tokens is empty: name the tokens there, or list texts of "
+                 "existing tokens");
   config.require(tokenizer != nullptr, "adapter.train_tokens", config.model.path,
                  " has no tokenizer to find them in");
   models::TrainedTokens found;
@@ -91,7 +92,7 @@ std::vector<models::TrainedTokens> trained_tokens(const RunConfig& config,
   std::ranges::sort(found.ids);
   const auto twice = std::ranges::adjacent_find(found.ids);
   config.require(twice == found.ids.end(), "adapter.train_tokens", "token ",
-                 twice == found.ids.end() ? 0 : *twice, " is there twice");
+                 twice == found.ids.end() ? 0 : *twice, " is named twice");
   return {found};
 }
 

@@ -99,8 +99,8 @@ TEST_CASE("a damaged TFRecord file is an error that names its row") {
   const std::string first = tf_record_of(std::string("\x0a\x00", 2));
   CHECK(tf_problem("") == ": no rows");
   CHECK(tf_problem("{\"text\": \"a\"}\n") ==
-        ": row 1: the checksum of the record's length is wrong; the file is no TFRecord, or is "
-        "packed in another way");
+        ": row 1: the checksum of the record's length is wrong; it is not a TFRecord file, or "
+        "compressed otherwise than by gzip or zlib");
   CHECK(tf_problem("x") == ": row 1: the file ends within a record's length");
   // Every cut and every changed byte is noticed.
   for (size_t size = 1; size < bytes.size(); ++size) {
@@ -126,8 +126,8 @@ TEST_CASE("a record that is no Example is an error") {
   CHECK(tf_problem(tf_record_of("")) == ": row 1: an empty record, expected a tf.train.Example");
   for (const char* record : {"{\"text\": 1}", "\x0a\x05xx"})
     CHECK(tf_problem(tf_record_of(record)) ==
-          ": row 1: no tf.train.Example: its fields cannot be read");
-  CHECK(tf_problem(tf_record_of("\x18\x01")) == ": row 1: no tf.train.Example: it has the field 3");
+          ": row 1: not a tf.train.Example: its fields cannot be read");
+  CHECK(tf_problem(tf_record_of("\x18\x01")) == ": row 1: not a tf.train.Example: it has the field 3");
   CHECK(tf_problem(tf_record_of("\x0a\x05\x0a\x03\x0a\x01\xff")) ==
         ": row 1: a feature's name is no UTF-8");
   const std::string cut = read_file(tf_golden("rows.tfrecord.gz"));

@@ -155,11 +155,11 @@ wrong() {
 }
 wrong 'were trained with different new tokens' score --model model --adapter a=plain/final --adapter b=tied/final --input tokens.jsonl --output x
 wrong '`The` is a token of ' sft run.yaml output_dir=x 'model.new_tokens=[The]'
-wrong '`<x>` is there twice' sft run.yaml output_dir=x 'model.new_tokens=[<x>, <x>]'
+wrong '`<x>` is named twice' sft run.yaml output_dir=x 'model.new_tokens=[<x>, <x>]'
 wrong 'found an empty text' sft run.yaml output_dir=x 'model.new_tokens=[""]'
 wrong 'model.new_tokens names none' sft run.yaml output_dir=x model.new_tokens=null adapter.method=lora adapter.train_tokens=new
 wrong 'tokens, expected one' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=["a the x"]'
-wrong 'is there twice' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=[<act>, <act>]'
+wrong 'is named twice' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=[<act>, <act>]'
 wrong 'adapter.train_tokens' sft run.yaml output_dir=x adapter.method=lora adapter.train_tokens=all
 wrong 'embed_tokens trains whole' sft run.yaml output_dir=x $lora 'adapter.modules_to_save=[embed_tokens]'
 wrong 'lm_head' sft run.yaml output_dir=x $lora 'adapter.target_modules=[q_proj, lm_head]'

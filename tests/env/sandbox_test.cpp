@@ -66,7 +66,7 @@ TEST_CASE("environments and tools in a sandbox, where there are any; elsewhere t
 TEST_CASE("a sandbox without a program, or of an agent without the network, is refused") {
   EnvironmentSection section = sandboxed();
   section.name = "calculator";
-  CHECK(find_problem(section).starts_with("environment.sandbox: found with no program"));
+  CHECK(find_problem(section).starts_with("environment.sandbox: found, but no program"));
   section.name.clear();
   section.openai.command = {"sh"};
   CHECK(find_problem(section).find("expected {network: true}") != std::string::npos);

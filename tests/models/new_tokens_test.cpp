@@ -132,7 +132,7 @@ TEST_CASE("new tokens that cannot be are refused by name") {
     CHECK(models::new_tokens_of(of.path()).empty());
   };
   refused({"<x>", ""}, "model.new_tokens: found an empty text");
-  refused({"<x>", "<x>"}, "model.new_tokens: `<x>` is there twice");
+  refused({"<x>", "<x>"}, "model.new_tokens: `<x>` is named twice");
   refused({"t3"}, "`t3` is a token of");
   fs::remove(of.path() + "/tokenizer.json");
   refused({"<x>"}, "has no tokenizer.json");

@@ -140,8 +140,8 @@ YamlNode read_override(const std::string& argument, std::span<const Field> schem
 
 // Rows in place of a config are often meant as the data of the run.
 bool is_row_file(const std::string& path) {
-  constexpr std::array kEndings = {".jsonl",    ".jsonl.gz", ".jsonl.zst", ".parquet",
-                                   ".tfrecord", ".csv",      ".tsv"};
+  constexpr std::array kEndings = {".jsonl",    ".jsonl.gz",  ".jsonl.zst", ".parquet",
+                                   ".tfrecord", ".tfrecords", ".csv",       ".tsv"};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](const char* ending) { return path.ends_with(ending); });
 }

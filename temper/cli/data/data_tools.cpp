@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/images/row_files.h"
+#include "temper/data/read/tf_record.h"
 #include "temper/data/rows/row_texts.h"
 #include "temper/metrics/format.h"
 #include "temper/text/unicode.h"
@@ -89,10 +90,10 @@ void check_figures_apart(const char* tool, bool json, const std::string& output)
 void check_rows_output(const std::string& output, const data::RowList& rows,
                        const std::string& flag) {
   if (output == "-") return;
-  for (const char* ending : {".csv", ".tsv"})
-    check<ConfigError>(
-        !output.ends_with(ending), flag, " ", output,
-        ": expected a name that ends with .jsonl, .jsonl.gz, .jsonl.zst, .json or .parquet");
+  check<ConfigError>(
+      !output.ends_with(".csv") && !output.ends_with(".tsv") && !data::is_tf_record(output), flag,
+      " ", output,
+      ": expected a name that ends with .jsonl, .jsonl.gz, .jsonl.zst, .json or .parquet");
   for (const std::string& file : rows.files()) {
     std::error_code none;
     check<ConfigError>(!std::filesystem::equivalent(file, output, none), output,

@@ -99,7 +99,7 @@ int run_list(const Arguments& arguments) {
   if (what == "--help" || what == "-h") {
     std::cout
         << "usage: temper list " << list_of_topics("|") << " [--markdown]\n"
-        << "       temper list synonyms --of NAME   a trainer's keys and what they are here\n";
+        << "       temper list synonyms --of NAME   keys of another trainer (trl, verl, axolotl, tunix) and Temper's\n";
     return 0;
   }
   check<ConfigError>(!peer || what == "synonyms", "--of: found `", what,

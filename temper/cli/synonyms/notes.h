@@ -41,7 +41,9 @@ inline constexpr std::string_view kOffload =
     "write train.recompute: blocks and train.offload: activations";
 inline constexpr std::string_view kOnePass = "it bounds the tokens of one forward pass";
 inline constexpr std::string_view kOneProgram =
-    "sampler and trainer are one program, whose log-probabilities are equal";
+    "sampler and trainer are one program, whose log-probabilities are equal on CPUs";
+inline constexpr std::string_view kShards =
+    "write {path: FILE, limit: N} for the first N rows; temper data split writes other parts";
 inline constexpr std::string_view kNoOptimizer = "no such optimizer: temper list optimizers";
 inline constexpr std::string_view kOptimizerState =
     "the optimizer computes and keeps its state in float32, adamw8bit in 8 bits";

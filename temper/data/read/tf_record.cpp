@@ -66,7 +66,7 @@ class RecordReader {
     if (!fill(1)) return false;
     check<DataError>(fill(kLength + kSum), where(), ": the file ends within a record's length");
     check<DataError>(is_length(ahead()), where(), ": the checksum of the record's length is wrong",
-                     row_ == 1 ? "; the file is no TFRecord, or is packed in another way" : "");
+                     row_ == 1 ? "; it is not a TFRecord file, or compressed otherwise than by gzip or zlib" : "");
     const uint64_t size = number_at<uint64_t>(ahead());
     check<DataError>(size <= kMaxLineBytes, where(), ": a record of ", size,
                      " bytes, more than 1 GiB");
@@ -233,11 +233,11 @@ std::string example_line(std::string_view record, const std::string& where) {
           });
           break;
         default:
-          throw DataError(str(where, ": no tf.train.Example: it has the field ", fields.tag()));
+          throw DataError(str(where, ": not a tf.train.Example: it has the field ", fields.tag()));
       }
     }
   } catch (const protozero::exception&) {
-    throw DataError(where + ": no tf.train.Example: its fields cannot be read");
+    throw DataError(where + ": not a tf.train.Example: its fields cannot be read");
   }
   check<DataError>(has_features, where, ": an empty record, expected a tf.train.Example");
   std::string line = "{";

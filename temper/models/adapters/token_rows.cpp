@@ -73,7 +73,7 @@ void add_token_rows(nn::Module& model, const std::vector<TrainedTokens>& tokens,
                          " is outside the model's vocabulary of ", rows,
                          "; the adapter is for another model");
       check<ConfigError>(i == 0 || t.ids[i] != t.ids[i - 1], where, ": token id ", t.ids[i],
-                         " is there twice");
+                         " is named twice");
     }
     m.versions->train_rows(*m.weight, m.weight->owner(), t.ids);
   }

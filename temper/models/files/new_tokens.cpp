@@ -76,7 +76,7 @@ void add_to_tokenizer(Grown& grown, const std::string& directory, const std::str
   std::set<std::string> seen;
   for (const std::string& token : grown.texts) {
     check<ConfigError>(!token.empty(), where, ": found an empty text, expected that of a token");
-    check<ConfigError>(seen.insert(token).second, where, ": `", token, "` is there twice");
+    check<ConfigError>(seen.insert(token).second, where, ": `", token, "` is named twice");
     const auto id = tokenizer->id_of(token);
     check<ConfigError>(!id, where, ": `", token, "` is a token of ", directory, " already, id ",
                        id.value_or(0), "; leave it out (adapter.train_tokens takes it as well)");
