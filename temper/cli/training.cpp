@@ -171,8 +171,8 @@ int run_training(const TrainingVerb& verb, const RunOf<Config>& training,
   end_without_peers();
   watch_balancing(config.data);
   std::ostream nowhere(nullptr);
-  train::RunHost host{is_looked_at ? nowhere : std::cout,
-                      ::isatty(STDOUT_FILENO) == 1, interrupted};
+  train::RunHost host{is_looked_at ? nowhere : std::cout, ::isatty(STDOUT_FILENO) == 1,
+                      interrupted};
   if (repetition) host.after_step = [&](int64_t step) { return repetition->after(step); };
   if (repetition && !repetition->tensors.empty())
     host.on_tensors = [&, file = str(repetition->tensors, ".", dist::read_environment().rank)](

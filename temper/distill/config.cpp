@@ -68,8 +68,8 @@ void TeacherSection::fields(Fields& f) {
   f.add("weight", weight,
         "weight of this teacher's loss; the weights of a row's teachers are divided by their sum",
         above(0));
-  f.add("groups", groups, "groups of rows (data.balance) that this teacher teaches; empty: all rows",
-        one_or_list());
+  f.add("groups", groups,
+        "groups of rows (data.balance) that this teacher teaches; empty: all rows", one_or_list());
 }
 
 bool TeacherSection::teaches(const std::string& group) const {
@@ -80,9 +80,9 @@ std::vector<float> DistillSection::shares(const std::string& group) const {
   double sum = 0;
   for (const TeacherSection& one : teacher)
     if (one.teaches(group)) sum += one.weight;
-  check<DataError>(
-      sum > 0, "distill.teacher: no teacher has the group `", group,
-      "` of a row among its groups; add it to a teacher's groups, or give one teacher no groups: it teaches all rows");
+  check<DataError>(sum > 0, "distill.teacher: no teacher has the group `", group,
+                   "` of a row among its groups; add it to a teacher's groups, or give one teacher "
+                   "no groups: it teaches all rows");
   std::vector<float> shares;
   for (const TeacherSection& one : teacher)
     shares.push_back(one.teaches(group) ? static_cast<float>(one.weight / sum) : 0);

@@ -109,10 +109,12 @@ std::string find_sandbox_problem(const EnvironmentSection& section) {
   const process::Sandbox& sandbox = section.limits.sandbox;
   if (sandbox.on && section.command.empty() && section.openai.command.empty() &&
       section.tools.empty())
-    return "environment.sandbox: found, but no program would run in it; expected beside command, tools or "
+    return "environment.sandbox: found, but no program would run in it; expected beside command, "
+           "tools or "
            "openai";
   if (sandbox.on && !sandbox.network && !section.openai.command.empty())
-    return "environment.sandbox: agents reach the policy over the network: write sandbox: {network: "
+    return "environment.sandbox: agents reach the policy over the network: write sandbox: "
+           "{network: "
            "true}";
   const std::string problem = process::sandbox_problem(sandbox);
   return problem.empty() ? problem : "environment.sandbox: " + problem;

@@ -81,9 +81,10 @@ std::vector<models::TrainedTokens> trained_tokens(const RunConfig& config,
                                                   const Tokenizer* tokenizer) {
   const models::TrainTokens& asked = config.adapter.train_tokens;
   if (!asked.any()) return {};
-  config.require(!asked.all_new || !config.model.new_tokens.empty(), "adapter.train_tokens",
-                 "found new, but model.new_tokens is empty: name the tokens there, or list texts of "
-                 "existing tokens");
+  config.require(
+      !asked.all_new || !config.model.new_tokens.empty(), "adapter.train_tokens",
+      "found new, but model.new_tokens is empty: name the tokens there, or list texts of "
+      "existing tokens");
   config.require(tokenizer != nullptr, "adapter.train_tokens", config.model.path,
                  " has no tokenizer to find them in");
   models::TrainedTokens found;

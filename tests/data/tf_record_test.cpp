@@ -127,7 +127,8 @@ TEST_CASE("a record that is no Example is an error") {
   for (const char* record : {"{\"text\": 1}", "\x0a\x05xx"})
     CHECK(tf_problem(tf_record_of(record)) ==
           ": row 1: not a tf.train.Example: its fields cannot be read");
-  CHECK(tf_problem(tf_record_of("\x18\x01")) == ": row 1: not a tf.train.Example: it has the field 3");
+  CHECK(tf_problem(tf_record_of("\x18\x01")) ==
+        ": row 1: not a tf.train.Example: it has the field 3");
   CHECK(tf_problem(tf_record_of("\x0a\x05\x0a\x03\x0a\x01\xff")) ==
         ": row 1: a feature's name is no UTF-8");
   const std::string cut = read_file(tf_golden("rows.tfrecord.gz"));

@@ -1,5 +1,6 @@
-// Any bytes as .csv, .tsv, .json, .parquet or .tfrecord by the first byte: rows are read by number as they are
-// read in order, or the file is a DataError that names it. Seeds: tests/fuzz/seeds/tables.
+// Any bytes as .csv, .tsv, .json, .parquet or .tfrecord by the first byte: rows are read by number
+// as they are read in order, or the file is a DataError that names it. Seeds:
+// tests/fuzz/seeds/tables.
 #include <unistd.h>
 
 #include <cstdint>

@@ -97,9 +97,9 @@ int run_list(const Arguments& arguments) {
   const bool markdown = std::erase(words, "--markdown") > 0;
   const std::string what = words.empty() ? "--help" : words[0];
   if (what == "--help" || what == "-h") {
-    std::cout
-        << "usage: temper list " << list_of_topics("|") << " [--markdown]\n"
-        << "       temper list synonyms --of NAME   keys of another trainer (trl, verl, axolotl, tunix) and Temper's\n";
+    std::cout << "usage: temper list " << list_of_topics("|") << " [--markdown]\n"
+              << "       temper list synonyms --of NAME   keys of another trainer (trl, verl, "
+                 "axolotl, tunix) and Temper's\n";
     return 0;
   }
   check<ConfigError>(!peer || what == "synonyms", "--of: found `", what,

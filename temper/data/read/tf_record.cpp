@@ -65,8 +65,10 @@ class RecordReader {
     ++row_;
     if (!fill(1)) return false;
     check<DataError>(fill(kLength + kSum), where(), ": the file ends within a record's length");
-    check<DataError>(is_length(ahead()), where(), ": the checksum of the record's length is wrong",
-                     row_ == 1 ? "; it is not a TFRecord file, or compressed otherwise than by gzip or zlib" : "");
+    check<DataError>(
+        is_length(ahead()), where(), ": the checksum of the record's length is wrong",
+        row_ == 1 ? "; it is not a TFRecord file, or compressed otherwise than by gzip or zlib"
+                  : "");
     const uint64_t size = number_at<uint64_t>(ahead());
     check<DataError>(size <= kMaxLineBytes, where(), ": a record of ", size,
                      " bytes, more than 1 GiB");
