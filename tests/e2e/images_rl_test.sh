@@ -231,4 +231,5 @@ grep -qF "cut.jsonl:$line: image 1: " check.log || fail "check: $(cat check.log)
 # Servers would resize by their own settings.
 refused 'data.max_image_pixels: found 4096 with rollout.server' rollout.server.urls=[http://127.0.0.1:9] data.max_image_pixels=4096
 checks rollout.server.urls=[http://127.0.0.1:9] data.max_image_pixels=4096 && fail "check lets sizes pass that servers do not know"
+grep -qF 'data.max_image_pixels: found 4096 with rollout.server' check.log || fail "check does not name sizes that servers do not know"
 exit $bad

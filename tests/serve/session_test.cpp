@@ -95,7 +95,9 @@ class ThreeMarks : public ImageProcessor {
     return {.canvases = {}, .tiles = {tile}};
   }
   std::string expand(const ImageLayout&) const override {
-    return std::string(kMark) + kMark + kMark;
+    std::string marks;
+    for (int i = 0; i < 3; ++i) marks.append(kMark);
+    return marks;
   }
   static constexpr const char* kMark = "<|end|>";
 };

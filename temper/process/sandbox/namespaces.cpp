@@ -37,15 +37,18 @@ constexpr Switch kSwitches[] = {
 // Which setting of the system forbids them.
 const char* cause() {
   static char text[160];
+  const int error = errno;
   for (const Switch& s : kSwitches) {
     std::FILE* file = std::fopen(s.path, "re");
     int value = -1;
     if (file && std::fscanf(file, "%d", &value) == 1 && value == s.forbids)
       std::snprintf(text, sizeof text, " (sysctl %s is %d)", s.name, value);
     if (file) std::fclose(file);
-    if (*text) return text;
+    if (*text) break;
   }
-  return errno == EPERM ? " (a container's seccomp profile may forbid them, as Docker's does)" : "";
+  errno = error;
+  if (*text) return text;
+  return error == EPERM ? " (a container's seccomp profile may forbid them, as Docker's does)" : "";
 }
 
 void write_file(const char* path, const char* text) {
@@ -86,10 +89,7 @@ void enter_namespaces(bool network) {
   for (const Kind& kind : kKinds) {
     if (kind.flag == CLONE_NEWNET && network) continue;
     if (::unshare(kind.flag) == 0) continue;
-    const int error = errno;
-    const char* why = cause();
-    errno = error;
-    fail("the system gives no new namespace of the kind", kind.name, why);
+    fail("the system allows no new namespace of the kind", kind.name, cause());
   }
   write_file("/proc/self/setgroups", "deny");
   map_itself("/proc/self/uid_map", user);
