@@ -69,5 +69,5 @@ TEST_CASE("a sandbox without a program, or of an agent without the network, is r
   CHECK(find_problem(section).starts_with("environment.sandbox: found, but no program"));
   section.name.clear();
   section.openai.command = {"sh"};
-  CHECK(find_problem(section).find("expected {network: true}") != std::string::npos);
+  CHECK(find_problem(section).find("write sandbox: {network: true}") != std::string::npos);
 }

@@ -42,7 +42,7 @@ inline constexpr std::string_view kOffload =
 inline constexpr std::string_view kOnePass = "it bounds the tokens of one forward pass";
 inline constexpr std::string_view kOneProgram =
     "sampler and trainer are one program, whose log-probabilities are equal on CPUs";
-inline constexpr std::string_view kShards =
+inline constexpr std::string_view kPartOfRows =
     "write {path: FILE, limit: N} for the first N rows; temper data split writes other parts";
 inline constexpr std::string_view kNoOptimizer = "no such optimizer: temper list optimizers";
 inline constexpr std::string_view kOptimizerState =
