@@ -54,6 +54,27 @@ TEST_CASE("the sigmoid is within three units in the last place, until exp(-x) ov
   CHECK(elementary::sigmoid_of(-90.0f) == doctest::Approx(0));
 }
 
+TEST_CASE("the normal distribution is right to 14 digits, and so is its bell") {
+  const auto distribution = [](long double x) { return std::erfc(-x * std::sqrt(0.5L)) / 2; };
+  double worst = 0, worst_bell = 0;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 4099) {
+    const float x = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    if (!(std::abs(x) < 37)) continue;  // beyond, the bell is subnormal
+    const elementary::Normal normal = elementary::normal_of(static_cast<double>(x));
+    const long double exact = distribution(x), bell = std::exp(-0.5L * x * x);
+    worst = std::max(worst, static_cast<double>(std::abs(normal.distribution / exact - 1)));
+    worst_bell = std::max(worst_bell, static_cast<double>(std::abs(normal.bell / bell - 1)));
+  }
+  CHECK(worst < 1e-14);
+  CHECK(worst_bell < 1e-15);
+  CHECK(worst > 0);
+  CHECK(elementary::normal_of(0.0).distribution == doctest::Approx(0.5).epsilon(1e-15));
+  CHECK(elementary::normal_of(-60.0).distribution == 0);
+  CHECK(elementary::normal_of(static_cast<double>(kInfinity)).distribution == 1);
+  CHECK(elementary::normal_of(static_cast<double>(-kInfinity)).distribution == 0);
+  CHECK(std::isnan(elementary::normal_of(static_cast<double>(kNaN)).distribution));
+}
+
 TEST_CASE("limits, subnormal results and NaN") {
   CHECK(elementary::exp_of(0.0f) == 1);
   CHECK(elementary::exp_of(kInfinity) == kInfinity);

@@ -103,7 +103,7 @@ inline float gate_value(Gate kind, float g) {
     case Gate::kGeluTanh:
       return 0.5f * g * (1.0f + elementary::tanh_of(gelu_tanh_inner(g)));
     case Gate::kGelu:
-      return static_cast<float>(0.5 * g * (1.0 + std::erf(g * 0.70710678118654752)));
+      return static_cast<float>(g * elementary::normal_of(g).distribution);
     case Gate::kSigmoid:
       return 1.0f / (1.0f + elementary::exp_of(-g));
     case Gate::kIdentity:
@@ -123,9 +123,8 @@ inline float gate_slope(Gate kind, float g) {
              0.5f * g * (1.0f - t * t) * 0.79788456080286536f * (1.0f + 0.134145f * g * g);
     }
     case Gate::kGelu: {
-      const double x = g;
-      return static_cast<float>(0.5 * (1.0 + std::erf(x * 0.70710678118654752)) +
-                                x * 0.39894228040143268 * std::exp(-0.5 * x * x));
+      const elementary::Normal normal = elementary::normal_of(g);
+      return static_cast<float>(normal.distribution + g * (normal.bell * 0.39894228040143268));
     }
     case Gate::kSigmoid: {
       const float s = 1.0f / (1.0f + elementary::exp_of(-g));

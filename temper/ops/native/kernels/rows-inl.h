@@ -118,8 +118,10 @@ T gate_value(Gate kind, T g) {
   if (kind == Gate::kSilu) return g * sigmoid_of(g);
   if (kind == Gate::kSigmoid) return sigmoid_of(g);
   if (kind == Gate::kIdentity) return g;
-  if (kind == Gate::kGelu)
-    return static_cast<T>(0.5 * g * (1.0 + std::erf(static_cast<double>(g) * 0.70710678118654752)));
+  if (kind == Gate::kGelu) {
+    const double x = g;
+    return static_cast<T>(x * normal_of(x).distribution);
+  }
   const T inner = T(0.79788456080286536) * std::fma(T(0.044715) * g * g, g, g);
   return T(0.5) * g * (T(1) + tanh_of(inner));
 }
@@ -136,8 +138,8 @@ T gate_slope(Gate kind, T g) {
   }
   if (kind == Gate::kGelu) {
     const double x = g;
-    return static_cast<T>(0.5 * (1.0 + std::erf(x * 0.70710678118654752)) +
-                          x * 0.39894228040143268 * std::exp(-0.5 * x * x));
+    const Normal normal = normal_of(x);
+    return static_cast<T>(normal.distribution + x * (normal.bell * 0.39894228040143268));
   }
   const T inner = T(0.79788456080286536) * std::fma(T(0.044715) * g * g, g, g);
   const T t = tanh_of(inner);
