@@ -111,7 +111,7 @@ P
     "$TEMPER_PEFT_PYTHON" -W ignore "$here/peft_scores.py" $grown $kind/final tokens.jsonl $kind.scores 2> peft.log || fail "$kind: PEFT reads it otherwise: $(tail -3 peft.log)"
   fi
   rm -rf merged
-  sft onward model.new_tokens=null adapter.path=$kind/final model.path=$base
+  sft onward model.new_tokens=[] adapter.path=$kind/final model.path=$base
   rm -rf onward
 done
 "$temper" sft --nproc 2 run.yaml output_dir=two $lora > log 2>&1 || fail "two ranks: $(tail -3 log)"
@@ -138,13 +138,13 @@ for settings in "$lora" "adapter.path=tied/final" "adapter.method=none"; do
   value grpo/metrics.jsonl kl | awk 'NR == 1 && $1 > 1e-6 { exit 1 } END { exit $1 > 0 ? 0 : 1 }' || fail "grpo $settings: the reference is not the start: $(value grpo/metrics.jsonl kl)"
 done
 for verb in sft dpo; do
-  "$temper" check $verb run.yaml $lora data.train=$([ $verb = sft ] && echo rows || echo pairs).jsonl > log 2>&1 || fail "check $verb: $(cat log)"
+  "$temper" check $verb run.yaml output_dir=x $lora data.train=$([ $verb = sft ] && echo rows || echo pairs).jsonl > log 2>&1 || fail "check $verb: $(cat log)"
 done
 
-"$temper" check sft run.yaml model.new_tokens=null adapter.path=tied/final > log 2>&1 || fail "check of an adapter with rows: $(cat log)"
+"$temper" check sft run.yaml output_dir=x model.new_tokens=[] adapter.path=tied/final > log 2>&1 || fail "check of an adapter with rows: $(cat log)"
 
 # Two adapters beside each other: one vocabulary.
-sft plain model.new_tokens=null adapter.method=lora "adapter.train_tokens=[The, a]"
+sft plain model.new_tokens=[] adapter.method=lora "adapter.train_tokens=[The, a]"
 echo '{"tokens": [64, 68, 307, 64]}' > old.jsonl
 "$temper" score --model model --adapter a=plain/final --adapter b=plain/final --input old.jsonl --output x 2> log || fail "two adapters: $(cat log)"
 # wrong EXPECTED VERB ...: exit status 2 and one line with EXPECTED.
@@ -157,7 +157,7 @@ wrong 'were trained with different new tokens' score --model model --adapter a=p
 wrong '`The` is a token of ' sft run.yaml output_dir=x 'model.new_tokens=[The]'
 wrong '`<x>` is named twice' sft run.yaml output_dir=x 'model.new_tokens=[<x>, <x>]'
 wrong 'found an empty text' sft run.yaml output_dir=x 'model.new_tokens=[""]'
-wrong 'model.new_tokens names none' sft run.yaml output_dir=x model.new_tokens=null adapter.method=lora adapter.train_tokens=new
+wrong 'model.new_tokens is empty' sft run.yaml output_dir=x model.new_tokens=[] adapter.method=lora adapter.train_tokens=new
 wrong 'tokens, expected one' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=["a the x"]'
 wrong 'is named twice' sft run.yaml output_dir=x adapter.method=lora 'adapter.train_tokens=[<act>, <act>]'
 wrong 'adapter.train_tokens' sft run.yaml output_dir=x adapter.method=lora adapter.train_tokens=all
