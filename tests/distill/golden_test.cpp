@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "temper/distill/task.h"
+#include "tests/differences.h"
 #include "tests/distill/runs.h"
 
 using namespace temper;
@@ -64,6 +65,8 @@ TEST_CASE("losses, gradient norms and steps are those of torch") {
     REQUIRE(trainer.step());
     for (const char* name : {"loss", "distill_loss", "task_loss", "grad_norm"}) {
       CAPTURE(name);
+      Differences::add("distill " + what, trainer.row().number(name).value_or(-1),
+                       one[name].get<double>());
       CHECK(trainer.row().number(name).value_or(-1) ==
             doctest::Approx(one[name].get<double>()).epsilon(2e-5));
     }

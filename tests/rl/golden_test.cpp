@@ -15,6 +15,7 @@
 #include "temper/metrics/row.h"
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/run.h"
+#include "tests/differences.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -76,6 +77,7 @@ TEST_CASE("every algorithm's updates are those of its paper") {
         for (const auto& [name, value] : expected.items()) {
           CAPTURE(name);
           REQUIRE(rows[i].number(name).has_value());
+          Differences::add("rl " + what, *rows[i].number(name), value.get<double>());
           // float32 against float64; Adam turns the smallest gradients' noise into whole steps.
           CHECK(*rows[i].number(name) ==
                 doctest::Approx(value.get<double>()).epsilon(5e-4).scale(i == 0 ? 1e-2 : 0.1));

@@ -10,6 +10,7 @@
 #include "temper/io/safetensors.h"
 #include "temper/models/files/tensors.h"
 #include "temper/rl/run.h"
+#include "tests/differences.h"
 #include "tests/golden.h"
 #include "tests/train/tiny.h"
 
@@ -87,6 +88,7 @@ TEST_CASE("ppo's updates are those of the papers") {
         for (const auto& [name, value] : expected.items()) {
           CAPTURE(name);
           REQUIRE(rows[i].number(name).has_value());
+          Differences::add("ppo " + what, *rows[i].number(name), value.get<double>());
           // float32 against float64; Adam turns the smallest gradients' noise into whole steps.
           CHECK(*rows[i].number(name) ==
                 doctest::Approx(value.get<double>()).epsilon(5e-4).scale(i == 0 ? 1e-2 : 0.1));

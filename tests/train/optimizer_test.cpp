@@ -12,6 +12,7 @@
 
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "tests/differences.h"
 #include "tests/golden.h"
 
 using namespace temper;
@@ -98,6 +99,7 @@ TEST_CASE("ten steps of every optimizer are its reference's") {
       for (size_t i = 0; i < expected.size(); ++i)
         largest =
             std::max(largest, std::abs(double{found.const_data_ptr<float>()[i]} - expected[i]));
+      Differences::add("optimizer " + one["keys"].dump(), largest, 0);
       CHECK(largest < (bfloat16 ? 1e-3 : 2e-6));
     }
   }
