@@ -170,11 +170,20 @@ class GlooGroup : public Group {
       const at::Tensor here = whole.detach().to(at::kCPU);
       return through_host(part, [&](at::Tensor& x) { reduce_scatter_sum(here, x); });
     }
-    at::Tensor given = whole.detach(), all = at::empty_like(given);
-    count(static_cast<int64_t>(whole.nbytes()) / size_ * (size_ - 1));
-    std::vector<int64_t> evenly;
-    wait(transport(part).alltoall_base(all, given, evenly, evenly));
+    at::Tensor all = at::empty_like(whole);
+    exchange(whole, all);
     sum_in_order(all, part);
+  }
+  void exchange(const at::Tensor& given, at::Tensor& taken) override {
+    const at::NoGradGuard no_grad;
+    if (!reaches(taken)) {
+      const at::Tensor here = given.detach().to(at::kCPU);
+      return through_host(taken, [&](at::Tensor& x) { exchange(here, x); });
+    }
+    at::Tensor mine = given.detach().view({-1}), theirs = taken.view({-1});
+    count(static_cast<int64_t>(given.nbytes()) / size_ * (size_ - 1));
+    std::vector<int64_t> evenly;
+    wait(transport(taken).alltoall_base(theirs, mine, evenly, evenly));
   }
   void broadcast(at::Tensor& tensor, int root) override {
     if (!reaches(tensor)) return through_host(tensor, [&](at::Tensor& x) { broadcast(x, root); });

@@ -45,6 +45,13 @@ void Group::reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) {
   part.view({-1}).copy_(sum.view({size(), -1})[rank()]);
 }
 
+void Group::exchange(const at::Tensor& given, at::Tensor& taken) {
+  const at::NoGradGuard no_grad;
+  at::Tensor all = at::empty({size(), given.numel()}, given.options());
+  all_gather(given, all);
+  taken.view({size(), -1}).copy_(all.view({size(), size(), -1}).select(1, rank()));
+}
+
 void Group::broadcast(at::Tensor& tensor, int root) {
   const at::NoGradGuard no_grad;
   if (rank() != root) tensor.zero_();

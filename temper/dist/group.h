@@ -46,6 +46,8 @@ class Group : public ops::Ranks {
   void in_turn(at::Tensor& tensor, const std::function<void()>& add) override;
   // part [n] becomes the sum over ranks of the `part`-th n elements of whole [size * n].
   virtual void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part);
+  // taken [size * n] becomes, by rank, what each rank has for this one in its `given` [size * n].
+  virtual void exchange(const at::Tensor& given, at::Tensor& taken);
   // The tensor of the rank `root` on all.
   virtual void broadcast(at::Tensor& tensor, int root);
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
-#include "temper/nn/token_share.h"
+#include "temper/nn/column_share.h"
 #include "temper/nn/weights/read_rows.h"
 
 namespace temper::nn {
@@ -30,12 +30,40 @@ std::vector<std::unique_ptr<Linear>> delta_projections(Module& parent, const Del
   return layers;
 }
 
-// What a recurrence reads and gives where ranks divide the tokens: it is computed whole on each.
-at::Tensor all_tokens(const Context& context, const at::Tensor& own) {
-  return context.share ? context.share->gather(own) : own;
+// Some key heads, with their value heads, of a delta net.
+struct DeltaPart {
+  ops::DeltaRuleSpec rule;
+  Columns qkv, value_heads, values;  // its columns of the inputs, and of the outputs
+};
+
+DeltaPart part_of_rule(const ops::DeltaRuleSpec& rule, int rank, int ranks) {
+  const ColumnRange heads = part_of(rule.key_heads, rank, ranks);
+  const int64_t share = rule.value_heads / rule.key_heads, keys = rule.key_heads * rule.key_dim;
+  const auto scaled = [&](int64_t by, int64_t from) {
+    return ColumnRange{from + heads.begin * by, from + heads.end * by};
+  };
+  DeltaPart part{rule, {}, {scaled(share, 0)}, {scaled(share * rule.value_dim, 0)}};
+  part.qkv = {scaled(rule.key_dim, 0), scaled(rule.key_dim, keys),
+              scaled(share * rule.value_dim, 2 * keys)};
+  part.rule.key_heads = heads.end - heads.begin;
+  part.rule.value_heads = part.rule.key_heads * share;
+  return part;
 }
-at::Tensor own_tokens(const Context& context, const at::Tensor& all) {
-  return context.share ? context.share->select(all) : all;
+
+// What a rank without heads or channels gives, x [N, 0], as a function of what the other ranks'
+// outputs are functions of: all ranks take part in the same exchanges of the backward pass.
+at::Tensor nothing_of(at::Tensor x, const std::vector<at::Tensor>& weights) {
+  for (const at::Tensor& weight : weights)
+    if (weight.defined()) x = x + 0 * weight.sum();
+  return x;
+}
+
+// The columns of [qkv, a, b] that a part reads.
+Columns read_by(const DeltaPart& part, const ops::DeltaRuleSpec& whole) {
+  Columns columns = part.qkv;
+  for (const int64_t from : {whole.qkv_width(), whole.qkv_width() + whole.value_heads})
+    columns.push_back({from + part.value_heads[0].begin, from + part.value_heads[0].end});
+  return columns;
 }
 
 }  // namespace
@@ -83,13 +111,28 @@ at::Tensor ShortConvolution::forward(const ops::LinearInput& x, const Context& c
   const auto part = [&](int64_t i) { return all.narrow(1, i * width, width).contiguous(); };
   const at::Tensor in =
       ops::materialize(ops::LinearInput::gated(part(0), part(2), ops::Activation::kIdentity));
-  const at::Tensor out =
-      own_tokens(context, ops::short_convolution(conv.weights(), /*silu=*/false, context.whole(),
-                                                 all_tokens(context, in), states(context, 0)));
+  const at::Tensor out = convolved(in, context);
   const ReadRows read(context);
   return out_proj.forward(
       ops::LinearInput::gated(read.select(part(1)), read.select(out), ops::Activation::kIdentity),
       read.context());
+}
+
+at::Tensor ShortConvolution::convolved(const at::Tensor& x, const Context& context) {
+  const ops::ConvolutionWeights weights = conv.weights();
+  if (!context.share)
+    return ops::short_convolution(weights, /*silu=*/false, context.forest, x, states(context, 0));
+  const dist::Group& ranks = *context.share->ranks();
+  std::vector<Columns> channels;
+  for (int r = 0; r < ranks.size(); ++r) channels.push_back({part_of(x.size(1), r, ranks.size())});
+  const Columns& own = channels[static_cast<size_t>(ranks.rank())];
+  const ColumnShare share(context.share, channels, x.size(1));
+  const at::Tensor in = share.to_columns(x);
+  if (in.size(1) == 0) return share.to_tokens(nothing_of(in, {weights.weight, weights.bias}));
+  return share.to_tokens(
+      ops::short_convolution({take(weights.weight, own, 0),
+                              weights.bias.defined() ? take(weights.bias, own, 0) : weights.bias},
+                             /*silu=*/false, context.whole(), in));
 }
 
 void ShortConvolution::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
@@ -145,18 +188,46 @@ GatedDeltaNet::Projected GatedDeltaNet::project_all(const ops::LinearInput& x,
 
 at::Tensor GatedDeltaNet::forward(const ops::LinearInput& x, const Context& context) {
   const Projected in = project_all(x, context);
-  const at::Tensor qkv = ops::short_convolution(conv1d.weights(), /*silu=*/true, context.whole(),
-                                                all_tokens(context, in.qkv), states(context, 0));
-  const at::Tensor heads = own_tokens(
-      context, ops::gated_delta_rule(rule_, context.whole(),
-                                     {qkv, all_tokens(context, in.a), all_tokens(context, in.b),
-                                      A_log.value(), dt_bias.value()},
-                                     states(context, 1)));
+  const at::Tensor heads = recurrence(in, context);
   const ReadRows read(context);
   const at::Tensor out = read.select(heads);
   const at::Tensor normed = norm.forward(out.view({-1, rule_.value_dim})).view(out.sizes());
   return out_proj.forward(
       ops::LinearInput::gated(read.select(in.z), normed, ops::Activation::kSilu), read.context());
+}
+
+at::Tensor GatedDeltaNet::recurrence(const Projected& in, const Context& context) {
+  const ops::ConvolutionWeights weights = conv1d.weights();
+  if (!context.share) {
+    const at::Tensor qkv =
+        ops::short_convolution(weights, /*silu=*/true, context.forest, in.qkv, states(context, 0));
+    return ops::gated_delta_rule(rule_, context.forest,
+                                 {qkv, in.a, in.b, A_log.value(), dt_bias.value()},
+                                 states(context, 1));
+  }
+  const dist::Group& ranks = *context.share->ranks();
+  std::vector<Columns> read, given;
+  for (int r = 0; r < ranks.size(); ++r) {
+    const DeltaPart part = part_of_rule(rule_, r, ranks.size());
+    read.push_back(read_by(part, rule_));
+    given.push_back(part.values);
+  }
+  const DeltaPart own = part_of_rule(rule_, ranks.rank(), ranks.size());
+  const ColumnShare to(context.share, read, rule_.qkv_width() + 2 * rule_.value_heads),
+      back(context.share, given, rule_.value_heads * rule_.value_dim);
+  const at::Tensor all = to.to_columns(at::cat({in.qkv, in.a, in.b}, 1));
+  if (own.rule.key_heads == 0)
+    return back.to_tokens(nothing_of(all, {weights.weight, A_log.value(), dt_bias.value()}));
+  const int64_t width = own.rule.qkv_width(), heads = own.rule.value_heads;
+  const auto columns = [&](int64_t from, int64_t count) {
+    return all.narrow(1, from, count).contiguous();
+  };
+  const at::Tensor qkv = ops::short_convolution({take(weights.weight, own.qkv, 0), weights.bias},
+                                                /*silu=*/true, context.whole(), columns(0, width));
+  return back.to_tokens(ops::gated_delta_rule(
+      own.rule, context.whole(),
+      {qkv, columns(width, heads), columns(width + heads, heads),
+       take(A_log.value(), own.value_heads, 0), take(dt_bias.value(), own.value_heads, 0)}));
 }
 
 void GatedDeltaNet::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {

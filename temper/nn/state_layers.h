@@ -23,8 +23,9 @@ class StateLayer : public Module {
   virtual at::Tensor forward(const ops::LinearInput& x, const Context& context) = 0;
   // Numbers of each operation's state, of this rank's part.
   virtual std::vector<int64_t> state_sizes() const = 0;
-  // Numbers of a token that its operations read, and ranks that divide tokens gather.
-  virtual int64_t gathered_width() const = 0;
+  // Numbers of a token that ranks exchange where they divide tokens: those that its operations
+  // read, and those that they give.
+  virtual int64_t exchanged_width() const = 0;
   // The heads of the last operation's state, each a matrix; 0: it has none.
   virtual int64_t heads() const { return 0; }
   // As Attention::split.
@@ -61,11 +62,14 @@ class ShortConvolution : public StateLayer {
                    bool bias, double init_std);
   at::Tensor forward(const ops::LinearInput& x, const Context& context) override;
   std::vector<int64_t> state_sizes() const override { return {conv.state_size()}; }
-  int64_t gathered_width() const override { return conv.weight.shape()[0]; }
+  int64_t exchanged_width() const override { return 2 * conv.weight.shape()[0]; }
   void split(const std::shared_ptr<dist::Group>& group, const std::string& where) override;
 
   Convolution conv;
   Linear in_proj, out_proj;
+
+ private:
+  at::Tensor convolved(const at::Tensor& x, const Context& context);
 };
 
 struct DeltaNetConfig {
@@ -85,7 +89,9 @@ class GatedDeltaNet : public StateLayer {
   GatedDeltaNet(Module& parent, std::string name, int64_t layer, const DeltaNetConfig& config);
   at::Tensor forward(const ops::LinearInput& x, const Context& context) override;
   std::vector<int64_t> state_sizes() const override;
-  int64_t gathered_width() const override { return rule_.qkv_width() + 2 * rule_.value_heads; }
+  int64_t exchanged_width() const override {
+    return rule_.qkv_width() + (2 + rule_.value_dim) * rule_.value_heads;
+  }
   int64_t heads() const override { return rule_.value_heads; }
   void split(const std::shared_ptr<dist::Group>& group, const std::string& where) override;
 
@@ -101,6 +107,8 @@ class GatedDeltaNet : public StateLayer {
     at::Tensor qkv, z, b, a;
   };
   Projected project_all(const ops::LinearInput& x, const Context& context);
+  // [n, value_heads * value_dim], before the norm.
+  at::Tensor recurrence(const Projected& in, const Context& context);
 
   ops::DeltaRuleSpec rule_;
 };

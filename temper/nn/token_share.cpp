@@ -8,7 +8,6 @@
 #include "temper/base/error.h"
 #include "temper/nn/context.h"
 #include "temper/ops/autograd.h"
-#include "temper/ops/layers/embedding.h"
 
 namespace temper::nn {
 namespace {
@@ -165,14 +164,22 @@ at::Tensor DividedRows::all_of(const at::Tensor& x) const {
   shape[0] = most_ * ranks_->size();
   at::Tensor parts = at::empty(shape, x.options());
   if (parts.numel() > 0) ranks_->all_gather(part, parts);
-  return rows_at(parts, index_);
+  return of_parts(parts);
+}
+
+at::Tensor DividedRows::of_parts(const at::Tensor& parts) const { return rows_at(parts, index_); }
+
+at::Tensor DividedRows::to_parts(const at::Tensor& all) const {
+  std::vector<int64_t> shape = all.sizes().vec();
+  shape[0] = most_ * ranks_->size();
+  at::Tensor parts = at::zeros(shape, all.options());
+  parts.index_copy_(0, index_.to(all.device()), all);
+  return parts;
 }
 
 at::Tensor DividedRows::sum_of(const at::Tensor& dall, int64_t rows) const {
+  const at::Tensor parts = to_parts(dall);
   std::vector<int64_t> shape = dall.sizes().vec();
-  shape[0] = most_ * ranks_->size();
-  at::Tensor parts = at::zeros(shape, dall.options());
-  parts.index_copy_(0, index_.to(dall.device()), dall);
   shape[0] = most_;
   at::Tensor part = at::empty(shape, dall.options());
   if (parts.numel() > 0) ranks_->reduce_scatter_sum(parts, part);
@@ -207,8 +214,6 @@ TokenShare::TokenShare(std::shared_ptr<const Forest> whole, std::shared_ptr<dist
   tokens_ = places_of({ranges})[0];
   pieces_ = pieces_of(*whole_, ranges);
 }
-
-at::Tensor TokenShare::select(const at::Tensor& x) const { return ops::select_rows(x, tokens_); }
 
 at::Tensor TokenShare::attention(const ops::AttentionSpec& spec, const ops::RotaryTable& rotary,
                                  const at::Tensor& q, const at::Tensor& k,

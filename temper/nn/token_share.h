@@ -10,10 +10,9 @@
 // What is computed where. Whatever treats each token alone (embedding, norms, linear layers, MLP,
 // experts, head, dropout) runs over the rank's own tokens, with their positions in their rows.
 // Attention gathers keys and values of all tokens, in the forest's order, and computes the rank's
-// own queries. Layers that carry a state gather what goes into their recurrence and compute it
-// whole on every rank: it is a chain through the row, of which a rank that waited for the one
-// before would compute no sooner. Log-probabilities of the targets are gathered, so that each rank
-// has the pass's loss and its gradient, as one rank would.
+// own queries. Layers that carry a state divide their heads (nn/column_share.h). Log-probabilities
+// of the targets are gathered, so that each rank has the pass's loss and its gradient, as one rank
+// would.
 //
 // Which sums have which order. A token's numbers have the bits of one rank, as nothing in them
 // depends on which tokens are computed beside it; so has the loss. The gradient of a key or a value
@@ -50,11 +49,16 @@ class DividedRows {
   DividedRows(std::shared_ptr<dist::Group> ranks, std::vector<std::vector<int64_t>> places);
 
   int64_t size() const { return all_; }
+  int64_t most() const { return most_; }  // rows of the rank that has most
   const std::vector<int64_t>& own() const { return places_[static_cast<size_t>(rank_)]; }
   // x [n, ..] of this rank's rows (more rows than its own are left out) -> [N, ..]. Differentiable:
   // the gradient of a row is the sum of what the ranks have for it, by rank, or where all of them
   // have the same (`alike`) that.
   at::Tensor gather(const at::Tensor& x, bool alike) const;
+  // The ranks' parts, each of most() rows, one behind the other [R * most(), ..] -> the rows in
+  // their order [N, ..], and the other way, with zeros where a part has fewer.
+  at::Tensor of_parts(const at::Tensor& parts) const;
+  at::Tensor to_parts(const at::Tensor& all) const;
 
  private:
   at::Tensor all_of(const at::Tensor& x) const;
@@ -77,14 +81,14 @@ class TokenShare {
   // rank has none, the forest's first one, which counts nowhere.
   const std::shared_ptr<const Forest>& own() const { return own_; }
   bool has_none() const { return rows_.own().empty(); }
+  // All tokens, of which each rank has its own.
+  const DividedRows& rows() const { return rows_; }
   // The tokens of own() among those of whole(), ascending.
   const std::vector<int64_t>& tokens() const { return tokens_; }
   const std::shared_ptr<dist::Group>& ranks() const { return ranks_; }
 
   // x [n, W] of the own tokens -> [N, W] of all; differentiable, as attention().
   at::Tensor gather(const at::Tensor& x) const { return rows_.gather(x, false); }
-  // The own tokens' rows of x [N, W].
-  at::Tensor select(const at::Tensor& x) const;
   // ops::attention() of the own tokens; q, k and v are theirs, the table is that of whole().
   at::Tensor attention(const ops::AttentionSpec& spec, const ops::RotaryTable& rotary,
                        const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;

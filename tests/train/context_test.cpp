@@ -135,10 +135,11 @@ TEST_CASE("attention of divided tokens is one rank's, its gradients up to the or
       std::vector<std::vector<int64_t>> tokens(static_cast<size_t>(ranks));
       tiny::ThreadRanks(ranks).run([&](dist::Group& group) {
         const nn::TokenShare share(forest, {&group, [](dist::Group*) {}});
-        const at::Tensor qs = leaf(share.select(q)), ks = leaf(share.select(k)),
-                         vs = leaf(share.select(v)), ss = leaf(sinks);
+        const at::Tensor own = at::tensor(share.tokens(), at::kLong);
+        const auto part = [&](const at::Tensor& x) { return leaf(x.index_select(0, own)); };
+        const at::Tensor qs = part(q), ks = part(k), vs = part(v), ss = leaf(sinks);
         const at::Tensor out = share.attention(spec_of(window, ss), {}, qs, ks, vs);
-        out.backward(share.select(dout));
+        out.backward(dout.index_select(0, own));
         const auto rank = static_cast<size_t>(group.rank());
         tokens[rank] = share.tokens();
         parts[rank] = {out.detach(), qs.grad(), ks.grad(), vs.grad(), ss.grad()};

@@ -92,10 +92,11 @@ MeshCost cost_of(const RunShape& given, const Ranks& ranks, const Machine& machi
   cost.sent_bytes.data = summed(ranks.data);
   // Keys and values are gathered forward, their gradients summed backward; once more gathered with
   // recomputation. The gradients are sums over these ranks as well.
-  cost.sent_bytes.context = summed(ranks.data * ranks.context) - summed(ranks.data) +
-                            share(ranks.context) * (run.recompute ? 3 : 2) * of_rank *
-                                as_double(m.gathered * machine.number_bytes) /
-                                as_double(ranks.tensor);
+  cost.sent_bytes.context =
+      summed(ranks.data * ranks.context) - summed(ranks.data) +
+      share(ranks.context) * (run.recompute ? 3 : 2) * of_rank *
+          (as_double(m.gathered) + as_double(m.exchanged) / as_double(ranks.context)) *
+          as_double(machine.number_bytes) / as_double(ranks.tensor);
   cost.sent_bytes.fsdp =
       passes * share(ranks.fsdp) * (2 * gathered_bytes(run, ranks, machine) + gradients + second);
   // Megatron-LM (Shoeybi et al., arXiv 1909.08053), section 3: of each block two sums of [tokens,

@@ -131,7 +131,7 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
   shape.tied = c.tie_word_embeddings && !scalar_head;
   describe_layers(model->body(), shape);
   model->visit({.state_layer = [&](const std::string&, nn::StateLayer& layer) {
-    shape.gathered += layer.gathered_width();
+    shape.exchanged += layer.exchanged_width();
   }});
   const auto [units, count] = units_of(*model);
   shape.units = count;

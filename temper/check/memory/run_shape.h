@@ -52,8 +52,10 @@ struct ModelShape {
   // Where attention is latent, all heads share one key.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<CachedHeads> cached;  // by layer that a sampler caches keys of
-  int64_t gathered = 0;  // numbers of a token that mesh.context's ranks gather, in all layers
-  int64_t states = 0;    // numbers of a sequence's states in all layers (ops/layers/recurrent.h)
+  // Numbers of a token that mesh.context's ranks gather (keys and values), and that they exchange
+  // for its heads and back (layers with a state), in all layers.
+  int64_t gathered = 0, exchanged = 0;
+  int64_t states = 0;  // numbers of a sequence's states in all layers (ops/layers/recurrent.h)
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   std::optional<nn::LatentConfig> latent;      // nn::LatentAttention
   bool tied = false;

@@ -33,6 +33,7 @@ class FirstRank : public dist::Group {
   void all_reduce_sum(at::Tensor&) override {}
   void all_gather(const at::Tensor&, at::Tensor&) override {}
   void reduce_scatter_sum(const at::Tensor&, at::Tensor&) override {}
+  void exchange(const at::Tensor&, at::Tensor&) override {}
   void in_turn(at::Tensor&, const std::function<void()>& add) override { add(); }
 
  private:
