@@ -1,6 +1,8 @@
 // Python's operators, as far as the values of templates have them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/format.h"
@@ -30,6 +32,20 @@ int64_t floor_divide(int64_t a, int64_t b) {
     return result;
   }
   return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+// Python's int / int: the nearest double, on machines of any long double. The quotient of at least
+// 55 bits, with the lowest one set if there is a remainder, is rounded once.
+double true_divide(int64_t a, int64_t b) {
+  const auto magnitude = [](int64_t x) {
+    return x < 0 ? -static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
+  };
+  const uint64_t x = magnitude(a), y = magnitude(b);
+  const int shift = std::max(0, 55 + std::countl_zero(x) - std::countl_zero(y));
+  const unsigned __int128 shifted = static_cast<unsigned __int128>(x) << shift;
+  const uint64_t bits = static_cast<uint64_t>(shifted / y) | (shifted % y != 0);
+  const double quotient = std::ldexp(static_cast<double>(bits), -shift);
+  return (a < 0) != (b < 0) ? -quotient : quotient;
 }
 
 int64_t modulo(int64_t a, int64_t b) {
@@ -98,7 +114,7 @@ Value integer_arithmetic(Arithmetic op, int64_t a, int64_t b) {
       return result;
     case Arithmetic::kDivide:
       if (b == 0) throw Failure("division by zero");
-      return static_cast<double>(static_cast<long double>(a) / b);
+      return true_divide(a, b);
     case Arithmetic::kFloorDivide:
       return floor_divide(a, b);
     case Arithmetic::kModulo:
