@@ -230,7 +230,6 @@ def environments(temper):
 
 def compare_targets(temper, only):
     """Records each run as it is and in each environment; prints what differs. The number of runs that differ or fail."""
-    only = only or [name for name in runs() if name not in target_runs.DIFFER]
     first = record(temper, only, {})
     failed = {name for name, run in first.items() if run["status"]}
     for environment in environments(temper):

@@ -25,8 +25,6 @@ MODELS = {
                "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
     "exact-gelu": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SIZES, "hidden_act": "gelu"},
 }
-# Runs whose bits may differ between targets: the error function is LibTorch's.
-DIFFER = {"sft-exact-gelu"}
 
 
 def make_rows(write_rows):

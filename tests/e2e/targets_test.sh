@@ -5,7 +5,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 # A prompt that samples share, over the ends of pages; functions and sums of every loss; schedules; sampling.
 runs="sft-cosine sft-lora sft-biased sft-polynomial sft-net sft-experts grpo-twice gspo-twice-bfloat16 dpo-sigmoid dpo-robust dpo-kto dpo-sinks orpo reward \
-  distill-jsd distill-attention_transfer gspo-correction ppo generate-net score"
+  distill-jsd distill-attention_transfer gspo-correction ppo generate-net score sft-exact-gelu"
 python3 "$TEMPER_SOURCE_DIR/tools/record_runs.py" --temper "$temper" --targets --only $runs > targets.log 2>&1 ||
   fail "$(grep -v ' values, ' targets.log)"
 
