@@ -121,6 +121,50 @@ TEST_CASE("an adapter brings the new tokens that it was trained with") {
   const auto larger = models::load_model(other.path());
   CHECK_THROWS_WITH_AS(models::load_adapter(*larger, saved.path),
                        doctest::Contains("was trained with new tokens"), ConfigError);
+  // As many tokens, but others.
+  models::use_new_tokens(of.path(), {"<act>", "<end>"}, "test");
+  const auto differs = models::load_model(of.path());
+  CHECK_THROWS_WITH_AS(models::load_adapter(*differs, saved.path),
+                       doctest::Contains("token 2 is `</act>`, expected `<end>`"), ConfigError);
+  models::load_adapter(*differs, plain.path);  // of no new tokens
+}
+
+TEST_CASE("a head's rows stay behind with it where a reward model goes on from an adapter") {
+  const Directory saved("saved");
+  const std::string base = golden_model("llama");
+  const models::LoraConfig config{
+      .rank = 2, .trained_tokens = {{.ids = {4, 7}}, {.module = "lm_head", .ids = {3, 5, 9}}}};
+  const auto model = models::load_model(base);
+  models::add_lora(*model, config, 1);
+  for (const train::NamedParameter& p : train::trainable_parameters(*model)) {
+    p.parameter->value().detach().add_(0.1);
+    p.parameter->mark_updated();
+  }
+  models::save_adapter(*model, config, base, saved.path);
+  const auto scalar = models::load_scalar_model(base, {}, 7);
+  const models::LoraConfig found = models::load_adapter(*scalar, saved.path);
+  CHECK((found.trained_tokens == std::vector<models::TrainedTokens>{{.ids = {4, 7}}}));
+  const at::NoGradGuard no_grad;
+  const auto forest = std::make_shared<Forest>();
+  forest->add_root(std::vector<int32_t>{3, 4, 7, 5});
+  CHECK(at::equal(scalar->forward({.forest = forest}), model->forward({.forest = forest})));
+}
+
+TEST_CASE("rows of a module that is named twice, or trains whole, say so") {
+  const auto error = [](const models::LoraConfig& config) -> std::string {
+    try {
+      models::add_lora(*models::load_model(golden_model("llama")), config, 1);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const std::string twice = error(
+      {.rank = 2, .trained_tokens = {{.ids = {4}}, {.module = "model.embed_tokens", .ids = {5}}}});
+  CHECK(twice.find("embed_tokens is named twice") != twice.npos);
+  const std::string whole =
+      error({.rank = 2, .modules_to_save = {"embed_tokens"}, .trained_tokens = {{.ids = {4}}}});
+  CHECK(whole.find("embed_tokens trains whole (modules_to_save)") != whole.npos);
 }
 
 TEST_CASE("new tokens that cannot be are refused by name") {

@@ -37,9 +37,10 @@ inline std::string matrix_name(const Target& t, const char* matrix) {
 inline std::string magnitude_name(const Target& t) {
   return kPrefix + t.path + ".lora_magnitude_vector";
 }
-inline std::string rows_name(const WholeModule& m) {
-  return kPrefix + m.path + ".token_adapter.trainable_tokens_delta";
+inline std::string rows_name(const std::string& path) {
+  return kPrefix + path + ".token_adapter.trainable_tokens_delta";
 }
+inline std::string rows_name(const WholeModule& m) { return rows_name(m.path); }
 inline std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
 
 // Takes the values of a file's token_rows and adds the rows to the model; which they are, sorted.

@@ -47,8 +47,12 @@ void take_head_base(TensorMap& tensors, const Target& head, const std::string& d
   tensors.erase(found);
 }
 
-// What an adapter of a language model's head left in the file for a model without that head.
-void drop_head(TensorMap& tensors) {
+// What an adapter of a language model's head left in the files for a model without that head.
+void drop_head(TensorMap& tensors, AdapterConfig& config) {
+  constexpr const char* kHead = "lm_head";
+  std::erase_if(config.token_rows,
+                [](const TrainedTokens& t) { return last_part(t.module) == kHead; });
+  tensors.erase(rows_name(kHead));
   tensors.erase(kHeadTensor);
   for (const char* part : {"lora_A.weight", "lora_B.weight", "base_layer.weight"})
     tensors.erase(kPrefix + "lm_head." + part);
@@ -205,6 +209,8 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
     if (t.is(nn::Role::kHead)) take_head_base(tensors, t, directory);
   }
   config.modules_to_save = take_whole(tensors, model, config.tied, directory);
+  nn::Parameter* const score = score_weight(model);
+  if (score) drop_head(tensors, of_file);
   config.trained_tokens = take_token_rows(tensors, model, of_file, directory);
   for (const Target& t : targets)
     for (const WholeModule& m : whole_modules(model))
@@ -214,10 +220,7 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
           ": adapts lm_head and brings its weight whole as well; "
           "expected one of target_modules and modules_to_save to name it");
   train_score(model);
-  if (nn::Parameter* score = score_weight(model)) {
-    if (tensors.contains(kScoreTensor)) take(tensors, kScoreTensor, *score, directory);
-    drop_head(tensors);
-  }
+  if (score && tensors.contains(kScoreTensor)) take(tensors, kScoreTensor, *score, directory);
   check_all_taken(tensors, directory);
   return config;
 }

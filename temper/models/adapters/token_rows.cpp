@@ -59,6 +59,8 @@ void add_token_rows(nn::Module& model, const std::vector<TrainedTokens>& tokens,
                     const std::string& where) {
   for (const TrainedTokens& t : tokens) {
     const WholeModule m = module_of(model, t, where);
+    check<ConfigError>(!m.versions->rows(), where, ": ", last_part(m.path),
+                       " is named twice; expected all of its tokens in one entry");
     check<ConfigError>(!m.versions->replaced(), where, ": ", last_part(m.path),
                        " trains whole (modules_to_save); expected one of the two to name it");
     check<ConfigError>(!adapts_weight(model, *m.weight), where, ": low-rank matrices of lm_head (",

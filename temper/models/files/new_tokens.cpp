@@ -47,6 +47,14 @@ class GrownModels {
     const auto found = models_.find(key(directory));
     return found == models_.end() ? nullptr : found->second;
   }
+  // Those of so many rows.
+  std::vector<std::shared_ptr<const Grown>> of_rows(int64_t rows) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<const Grown>> found;
+    for (const auto& [directory, grown] : models_)
+      if (grown->new_rows == rows) found.push_back(grown);
+    return found;
+  }
   void set(const std::string& directory, std::shared_ptr<const Grown> grown) {
     const std::lock_guard lock(mutex_);
     if (grown)
@@ -157,6 +165,26 @@ void check_new_tokens(const std::string& adapter, int64_t rows) {
                      ": was trained with new tokens (model.new_tokens) on a vocabulary of ",
                      found == about.end() ? "" : found->second, ", and this model has ", rows,
                      "; --adapter and adapter.path give its base model these tokens");
+  if (found == about.end()) return;
+  const std::vector<std::string> tokens = adapter_new_tokens(adapter);
+  const auto here = GrownModels::instance().of_rows(rows);
+  const auto is_same = [&](const auto& grown) { return grown->texts == tokens; };
+  // Without any, the tokens are those of the model's files.
+  check<ConfigError>(here.empty() || std::ranges::any_of(here, is_same), adapter,
+                     ": was trained with other new tokens (model.new_tokens): ",
+                     here.empty() ? "" : first_difference_of_tokens(tokens, here[0]->texts),
+                     " as in this model");
+}
+
+std::string first_difference_of_tokens(const std::vector<std::string>& found,
+                                       const std::vector<std::string>& expected) {
+  const auto said = [](const std::vector<std::string>& tokens, size_t i) {
+    return i < tokens.size() ? str("`", tokens[i], "`") : std::string("none");
+  };
+  for (size_t i = 0; i < std::max(found.size(), expected.size()); ++i)
+    if (said(found, i) != said(expected, i))
+      return str("token ", i + 1, " is ", said(found, i), ", expected ", said(expected, i));
+  return {};
 }
 
 std::vector<std::string> adapter_new_tokens(const std::string& adapter) {

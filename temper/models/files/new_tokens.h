@@ -30,8 +30,12 @@ std::vector<std::string> adapter_new_tokens(const std::string& adapter);
 // use_new_tokens() with those of the adapters that are to be on the model. Throws ConfigError
 // naming two that do not agree.
 void use_tokens_of_adapters(const std::string& model, const std::vector<std::string>& adapters);
-// Throws ConfigError where the adapter's base had such tokens, and another number of rows.
+// Throws ConfigError where the adapter's base had such tokens, and its model here, of so many rows,
+// has another number of them, or other tokens: those of a model that this process reads so.
 void check_new_tokens(const std::string& adapter, int64_t rows);
+// The first token in which two lists of them differ, in words; "": none.
+std::string first_difference_of_tokens(const std::vector<std::string>& found,
+                                       const std::vector<std::string>& expected);
 
 // The contents of a directory's file that new tokens change; nullopt: they leave it as it is.
 std::optional<std::string> file_with_new_tokens(const std::string& directory,
