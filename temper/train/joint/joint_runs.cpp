@@ -167,8 +167,18 @@ void JointRuns::resume(JointRun& run) {
   turned_.notify_all();
   turned_.wait(lock, [this] { return turn_ == nullptr; });
   if (run.state_ != JointRun::State::kEnded) return;
-  for (const auto& [own, joint] : run.adapters_) model_->remove(joint);
+  for (const auto& [own, joint] : run.adapters_) ended_.push_back(joint);
   run.adapters_.clear();
+  remove_ended();
+}
+
+// A run that fails between the passes leaves its part of one that others go back through: its
+// adapter stays until then, as the graph reads it.
+void JointRuns::remove_ended() {
+  std::erase_if(open_, [](const Open& open) { return open.pass.expired(); });
+  if (!open_.empty()) return;
+  for (const int adapter : ended_) model_->remove(adapter);
+  ended_.clear();
 }
 
 // Answers some of the calls. False: there are none. A pass goes back before another one that trains
@@ -190,7 +200,7 @@ bool JointRuns::serve() {
 }
 
 bool JointRuns::serve_backward() {
-  std::erase_if(open_, [](const Open& open) { return open.pass.expired(); });
+  remove_ended();
   const auto ready =
       std::ranges::find_if(open_, [](const Open& open) { return open.pass.lock()->is_ready(); });
   if (ready == open_.end()) return false;
@@ -207,6 +217,7 @@ bool JointRuns::serve_backward() {
     run.call_->error = error;
     run.state_ = JointRun::State::kReady;
   }
+  remove_ended();
   return true;
 }
 

@@ -100,6 +100,7 @@ class JointRuns {
   void resume(JointRun& run);
   bool serve();
   bool serve_backward();
+  void remove_ended();
   void serve_forward(const std::vector<JointRun*>& runs);
   std::vector<JointRun*> sharing(std::vector<JointRun*> waiting) const;
 
@@ -112,6 +113,7 @@ class JointRuns {
     std::vector<JointRun*> runs;
   };
   std::vector<Open> open_;  // passes whose backward pass is to come
+  std::vector<int> ended_;  // the joint model's adapters of runs that have ended
   int64_t calls_ = 0;
   std::mutex mutex_;
   std::condition_variable turned_;
