@@ -46,33 +46,59 @@ int64_t shared_end(const fs::path& a, const fs::path& b) {
   return count;
 }
 
-// The digests of what the run read by a name in its file, which lay in one of `directories`: by the
-// same path, else, as one of them may be relative to a place that is not known, by those that end
-// most alike. Empty: nothing of the file name.
-std::set<std::string> digests_of(const std::string& name,
-                                 const std::vector<std::string>& directories,
-                                 const ReadImages& read) {
-  std::set<std::string> found;
-  for (const std::string& directory : directories)
-    for (const auto& [path, digests] : read)
-      if (fs::path(path).lexically_normal() == (fs::path(directory) / name).lexically_normal())
-        found.insert(digests.begin(), digests.end());
-  if (!found.empty()) return found;
-  int64_t most = 1;
-  for (const auto& [path, digests] : read) {
-    const int64_t alike = shared_end(path, name);
-    if (alike < most) continue;
-    if (alike > most) found.clear();
-    most = alike;
-    found.insert(digests.begin(), digests.end());
+// What a run read, looked up by names in its files, which lay in one of `directories`.
+class ReadNames {
+ public:
+  ReadNames(const std::vector<std::string>& directories, const ReadImages& read)
+      : directories_(directories) {
+    for (const auto& image : read)
+      by_file_name_[fs::path(image.first).filename()].push_back(&image);
   }
-  return found;
-}
+
+  // The digests of what was read by this name: by the same path, else, as one of them may be
+  // relative to a place that is not known, by those that end most alike. Empty: nothing of the file
+  // name.
+  const std::set<std::string>& digests_of(const std::string& name) {
+    const auto [known, is_new] = digests_.try_emplace(name);
+    if (is_new) known->second = find(name);
+    return known->second;
+  }
+
+ private:
+  std::set<std::string> find(const std::string& name) const {
+    std::set<std::string> found;
+    const auto images = by_file_name_.find(fs::path(name).filename());
+    if (images == by_file_name_.end()) return found;
+    const auto add = [&](const std::set<std::string>& digests) {
+      found.insert(digests.begin(), digests.end());
+    };
+    for (const std::string& directory : directories_) {
+      const fs::path whole = (fs::path(directory) / name).lexically_normal();
+      for (const auto* image : images->second)
+        if (fs::path(image->first).lexically_normal() == whole) add(image->second);
+    }
+    if (!found.empty()) return found;
+    int64_t most = 1;
+    for (const auto* image : images->second) {
+      const int64_t alike = shared_end(image->first, name);
+      if (alike < most) continue;
+      if (alike > most) found.clear();
+      most = alike;
+      add(image->second);
+    }
+    return found;
+  }
+
+  const std::vector<std::string>& directories_;
+  std::map<fs::path, std::vector<const ReadImages::value_type*>> by_file_name_;
+  std::map<std::string, std::set<std::string>> digests_;  // by name
+};
 
 // As the recorded file names them, line by line.
 std::string named_as(const std::string& recorded, const std::string& path,
                      const std::vector<std::string>& directories, const ReadImages& read) {
   data::LineReader lines(recorded);
+  ReadNames names_of_run(directories, read);
   std::map<std::string, std::string> digests;  // by name in `path`
   const auto digest_of = [&](const std::string& name) -> const std::string& {
     const auto [known, is_new] = digests.try_emplace(name);
@@ -82,7 +108,7 @@ std::string named_as(const std::string& recorded, const std::string& path,
   };
   const auto is_same = [&](const std::string& name, const std::string& of_run) {
     if (of_run.starts_with(kKept)) return name == of_run;
-    const std::set<std::string> expected = digests_of(of_run, directories, read);
+    const std::set<std::string>& expected = names_of_run.digests_of(of_run);
     return expected.empty() ? fs::path(name).filename() == fs::path(of_run).filename()
                             : expected.contains(digest_of(name));
   };
