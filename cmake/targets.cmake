@@ -3,8 +3,10 @@
 set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
-  file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
+  # Relative, because the folders above the source tree may have any names.
+  file(GLOB_RECURSE found RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
   list(FILTER found EXCLUDE REGEX "/(kernels|nccl|parquet|sandbox|xgrammar)/")
+  list(TRANSFORM found PREPEND ${CMAKE_SOURCE_DIR}/)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
