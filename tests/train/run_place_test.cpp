@@ -241,3 +241,29 @@ TEST_CASE("files that a pattern names are not moved") {
   again.config.data.train = {{.path = run + "/rollouts/*.jsonl"}};
   CHECK_FALSE(moves_rollouts());
 }
+
+TEST_CASE("a checkpoint's rows for new tokens are not other tokens'") {
+  const Folder folder;
+  const auto error = [&](const std::vector<std::string>& tokens, int64_t stop) -> std::string {
+    Run run(folder / "run", tiny::constant_rate(1e-2));
+    run.config.model.new_tokens = tokens;
+    RowsTask task(run.roles, tiny::alone());
+    try {
+      run.go(task, stop);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  CHECK(error({"<a>", "<b>"}, 2) == "no error");
+  for (const auto& [tokens, said] : {std::pair<std::vector<std::string>, std::string>{
+                                         {"<a>", "<c>"}, "token 2 is `<c>`, expected `<b>`"},
+                                     {{"<a>"}, "token 2 is none, expected `<b>`"},
+                                     {{"<a>", "<b>", "<c>"}, "token 3 is `<c>`, expected none"}}) {
+    CAPTURE(said);
+    const std::string found = error(tokens, 0);
+    CHECK(found.find("model.new_tokens: ") != found.npos);
+    CHECK(found.find(said) != found.npos);
+  }
+  CHECK(error({"<a>", "<b>"}, 0) == "no error");
+}

@@ -2,13 +2,14 @@
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/data/read/row_set.h"
 #include "temper/metrics/report/report.h"
 #include "temper/models/device.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/train/run/run_inputs.h"
 #include "temper/train/run/run_lock.h"
 
@@ -135,6 +136,17 @@ std::string changed_settings(RunConfig& config) {
         !is_default_weight(change))
       changes += (changes.empty() ? "" : ", ") + change;
   return changes;
+}
+
+std::string other_new_tokens(const RunConfig& config, const Checkpoint& checkpoint) {
+  const Json before = checkpoint.values.value(models::kNewTokens, Json());
+  const std::vector<std::string>& now = config.model.new_tokens;
+  if (!before.is_array() || before == Json(now)) return {};
+  std::vector<std::string> texts;
+  for (const Json& text : before) texts.push_back(text.is_string() ? text.get<std::string>() : "");
+  return temper::str(config.where("model.new_tokens"), ": ", checkpoint.directory,
+                     " was trained with others: ", models::first_difference_of_tokens(now, texts),
+                     "; resume: never or another output_dir starts anew");
 }
 
 std::string free_name_beside(const std::string& directory, const std::string& kind) {

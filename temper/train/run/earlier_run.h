@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "temper/train/config.h"
+#include "temper/train/run/checkpoint.h"
 
 namespace temper::train {
 
@@ -15,6 +16,9 @@ namespace temper::train {
 // that the earlier config does not have and that nobody set. Empty: nothing differs, or there is no
 // earlier run.
 std::string changed_settings(RunConfig& config);
+// Why the run cannot go on from the checkpoint, which says what was trained: rows for other tokens
+// (model.new_tokens). Empty: it can, or an earlier version wrote it.
+std::string other_new_tokens(const RunConfig& config, const Checkpoint& checkpoint);
 
 // What a run that starts over in output_dir would replace (final/, checkpoints, metrics, rollouts)
 // is moved to a directory beside it, OUTPUT_DIR.old-1 or the next number (OUTPUT_DIR/old-1 where

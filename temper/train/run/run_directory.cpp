@@ -15,6 +15,7 @@
 #include "temper/base/version.h"
 #include "temper/dist/environment.h"
 #include "temper/metrics/format.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/ops/backend.h"
 #include "temper/train/manifest/manifest_inputs.h"
 #include "temper/train/offload/directory.h"
@@ -284,7 +285,8 @@ void RunDirectory::check_inputs(const Checkpoint* resumed) {
       const std::string metrics = path() + "/metrics.jsonl";
       metrics_up_to(resumed->step, read_file(metrics), metrics);
     }
-    if (is_writer()) error = changed_inputs(resumed);
+    if (is_writer() && resumed) error = other_new_tokens(config_, *resumed);
+    if (is_writer() && error.empty()) error = changed_inputs(resumed);
   } catch (const std::exception& e) {  // the other ranks wait for the outcome, whatever it is
     error = e.what();
   }
@@ -421,6 +423,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
   whole[kBackend] = ops::cpu_backend().name();
+  whole[models::kNewTokens] = config_.model.new_tokens;
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (!config_.data.earlier_rules) whole[Checkpoints::kRowRules] = Checkpoints::kRowRulesNow;
   if (keeps_metrics()) whole[Checkpoints::kMetricsRows] = metrics_rows_;
