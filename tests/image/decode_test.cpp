@@ -51,6 +51,15 @@ TEST_CASE("image files have the pixels that Pillow and transformers read") {
 TEST_CASE("errors of image files say what is wrong") {
   CHECK(error_of(golden_file("bad_text.png")).starts_with("not a JPEG, PNG or WebP image"));
   CHECK(error_of(golden_file("bad_empty.png")).starts_with("not a JPEG, PNG or WebP image"));
+  const auto other = [](const std::string& bytes, const char* want) {
+    CHECK(error_of(bytes) == "not a JPEG, PNG or WebP image (" + std::string(want) + ")");
+  };
+  other("GIF89a..", "a GIF; convert it to PNG");
+  other(std::string("II*\0", 4), "a TIFF; convert it to PNG");
+  other(std::string("\0\0\0 ftypavif", 12), "AVIF, HEIC or a video; convert an image to PNG or JPEG");
+  other("version https://git-lfs.github.com/spec/v1\n",
+        "a Git LFS pointer; `git lfs pull` gets the file");
+  other("GIF", "by its first bytes");
   CHECK(error_of(golden_file("bad_cut.jpg")).find("truncated") != std::string::npos);
   CHECK(error_of(golden_file("bad_cut_progressive.jpg")).find("truncated") != std::string::npos);
   CHECK(error_of(golden_file("bad_cut.png")).find("truncated") != std::string::npos);
