@@ -9,6 +9,7 @@
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/teacher.h"
+#include "temper/distill/teacher_server.h"
 #include "temper/preference/pair_task.h"
 #include "temper/train/sft/sft.h"
 
@@ -134,6 +135,10 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
       checks.shape.others.push_back(std::move(role));
     }
     checks.shape.compared.teacher_hidden = hidden;
+    for (const distill::TeacherSection& teacher : config.distill.teacher)
+      if (teacher.url)
+        said += str(said.empty() ? "" : "; ",
+                    distill::describe_teacher_server(config, teacher, checks.policy));
     return Finding::pass(said);
   });
   if (config.samples()) {

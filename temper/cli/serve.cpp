@@ -20,6 +20,7 @@
 #include "temper/cli/parts/work.h"
 #include "temper/cli/tinker_flags.h"
 #include "temper/data/images/image_format.h"
+#include "temper/distill/teacher_route.h"
 #include "temper/generate/sampling/option_values.h"
 #include "temper/generate/sampling/suggested_sampling.h"
 #include "temper/http/access.h"
@@ -29,6 +30,7 @@
 #include "temper/models/files/reload.h"
 #include "temper/serve/server.h"
 #include "temper/serve/sessions/sessions.h"
+#include "temper/text/tokens.h"
 #include "temper/tinker/routes.h"
 
 namespace temper {
@@ -164,9 +166,11 @@ class Serve : public Command {
     f.about(
         "Answers OpenAI's /v1/completions and /v1/chat/completions, streamed or not, for many "
         "clients at once, with tools, response_format and log-probabilities; /v1/models, /health "
-        "and /metrics (Prometheus). A request names the model or a named adapter; without `seed` "
-        "every request is sampled with a new seed. Prints its address when it is ready; SIGTERM "
-        "ends it. POST /update_weights_from_disk {model_path, weight_version} loads other weights, "
+        "and /metrics (Prometheus); /top_tokens for students (distill.teacher). A request names "
+        "the "
+        "model or a named adapter; without `seed` every request is sampled with a new seed. Prints "
+        "its address when it is ready; SIGTERM ends it. POST /update_weights_from_disk "
+        "{model_path, weight_version} loads other weights, "
         "as a trainer does (rollout.server).\n"
         "examples:\n"
         "  temper serve --model DIR --port 0\n"
@@ -271,16 +275,26 @@ class Serve : public Command {
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
     std::optional<tinker::Service> trained;
     std::optional<tinker::Routes> routes;
-    std::function<void()> close;
     if (tinker_.enabled) {
       const tinker::ServiceOptions options = tinker_options();
       trained.emplace(*model, sampling, options, tinker_.state_directory);
       routes.emplace(*trained, tinker::RouteOptions{{options_.host, options_.api_key},
                                                     options_.most_request_bytes});
       options_.reload = {};  // adapters are trained on the weights as they are
-      options_.other_routes = [&](const http::RequestHead& head) { return routes->admit(head); };
-      close = [&] { trained->close(); };
     }
+    distill::TeacherRoute teacher(*model, sampling, teacher_options());
+    options_.other_routes = [&](const http::RequestHead& head) {
+      auto admission = teacher.admit(head);
+      return admission || !routes ? std::move(admission) : routes->admit(head);
+    };
+    const auto close = [&] {
+      teacher.close();
+      if (trained) trained->close();
+    };
+    const auto work = [&] {
+      const bool trains = trained && trained->work();
+      return teacher.work() || trains;
+    };
     serve::Server server(options_, &sampling);
     server.bind();
     catch_interrupts();
@@ -289,8 +303,7 @@ class Serve : public Command {
       const EndOfServing end(server, sampling, drain_seconds_, close, last_resort);
       std::cout << "serving at " << server.address() << std::endl;
       try {
-        sampling.run([&end] { return end.reached(); },
-                     trained ? [&] { return trained->work(); } : std::function<bool()>());
+        sampling.run([&end] { return end.reached(); }, work);
       } catch (...) {
         server.stop();
         listening.join();
@@ -308,6 +321,16 @@ class Serve : public Command {
     serve::SessionRules rules;
     rules.ends = {model.eos_token_ids.begin(), model.eos_token_ids.end()};
     options_.sessions = std::make_shared<serve::Sessions>(sessions_, std::move(rules), true);
+  }
+
+  distill::TeacherRouteOptions teacher_options() const {
+    const std::shared_ptr<const Tokenizer>& tokenizer = options_.format.tokenizer;
+    return {.rules = {options_.host, options_.api_key, options_.allowed_origins,
+                      options_.allowed_hosts},
+            .model = options_.models.front().name,
+            .tokens_digest = tokenizer ? digest_of_tokens(*tokenizer) : "",
+            .most_positions = options_.most_positions,
+            .most_request_bytes = options_.most_request_bytes};
   }
 
   tinker::ServiceOptions tinker_options() {

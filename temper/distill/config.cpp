@@ -65,11 +65,23 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 
 void TeacherSection::fields(Fields& f) {
   f.add("path", path, "directory or id of the teacher model");
+  f.add("url", url,
+        "address of a temper serve that has the teacher in place of `path`, such as "
+        "http://HOST:8000; needs distill.top_k and the strategy logit or on_policy");
+  f.add("api_key_env", api_key_env,
+        "url: name of the environment variable that holds the server's API key; null: none");
+  f.add("timeout_seconds", timeout_seconds,
+        "url: timeout of a request; a failed one is tried 4 times in all", above(0));
   f.add("weight", weight,
         "weight of this teacher's loss; the weights of a row's teachers are divided by their sum",
         above(0));
   f.add("groups", groups,
         "groups of rows (data.balance) that this teacher teaches; empty: all rows", one_or_list());
+}
+
+bool DistillSection::asks_servers() const {
+  return std::ranges::any_of(teacher,
+                             [](const TeacherSection& one) { return one.url.has_value(); });
 }
 
 bool TeacherSection::teaches(const std::string& group) const {
@@ -91,8 +103,9 @@ std::vector<float> DistillSection::shares(const std::string& group) const {
 
 void DistillSection::fields(Fields& f) {
   f.add("teacher", teacher,
-        "directory or id of the teacher model, or a list of {path, weight, groups}: the loss is "
-        "the weighted mean of those on a row's teachers",
+        "directory or id of the teacher model, {url: http://HOST:PORT} of a temper serve that has "
+        "it, or a list of {path or url, weight, groups}: the loss is the weighted mean of those on "
+        "a row's teachers",
         one_or_list());
   f.add("teacher_dtype", teacher_dtype,
         "dtype of the teacher's weights; auto: bfloat16 if its files hold that, else float32");
@@ -158,7 +171,8 @@ bool DistillConfig::samples() const { return strategies().find(distill.strategy)
 void DistillConfig::complete() {
   RunConfig::complete();
   // Earlier versions wrote "" for a run that reads distill.teacher_logprobs alone.
-  if (distill.teacher.size() == 1 && distill.teacher[0].path.empty()) distill.teacher.clear();
+  if (distill.teacher.size() == 1 && distill.teacher[0].path.empty() && !distill.teacher[0].url)
+    distill.teacher.clear();
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") && samples()) {
@@ -192,11 +206,14 @@ std::vector<train::MissingKey> DistillConfig::missing() const {
 void DistillConfig::validate_teachers() const {
   const std::vector<TeacherSection>& teachers = distill.teacher;
   for (const TeacherSection& teacher : teachers) {
-    require(!teacher.path.empty(), "distill.teacher", "found a teacher without `path`");
+    require(teacher.path.empty() == teacher.url.has_value(), "distill.teacher",
+            teacher.url ? "found a teacher with `path` and `url`, expected one of them"
+                        : "found a teacher without `path` or `url`");
     require(teacher.groups.empty() || data.balance.groups(), "distill.teacher",
             "found `groups`, which data.balance makes: write data.balance: {mode: report, field: "
             "NAME} for the values of the rows' field NAME");
   }
+  if (distill.asks_servers()) validate_servers();
   if (teachers.size() <= 1) return;
   const std::vector<std::string>& reads = strategies().find(distill.strategy).reads;
   require(std::ranges::find(reads, "layers") == reads.end() && !crosses(), "distill.teacher",
@@ -207,6 +224,24 @@ void DistillConfig::validate_teachers() const {
           teachers.size(), " teachers, expected one: the file is one teacher's");
   require(!distill.seq_kd, "distill.seq_kd", "found true with ", teachers.size(),
           " teachers, expected one, which completes the rows");
+}
+
+// What a server gives are its likeliest tokens at given places.
+void DistillConfig::validate_servers() const {
+  const std::vector<std::string>& reads = strategies().find(distill.strategy).reads;
+  require(std::ranges::find(reads, "top_k") != reads.end(), "distill.strategy", "found ",
+          distill.strategy,
+          " with a teacher behind a url, expected logit or on_policy: ", distill.strategy,
+          " reads the teacher's layers, of a model in this process");
+  require(!crosses(), "distill.cross_tokenizer",
+          "found with a teacher behind a url, expected null: it compares whole vocabularies");
+  require(distill.top_k > 0, "distill.top_k",
+          "found 0 with a teacher behind a url, expected 1 or more, such as 64: a whole vocabulary "
+          "of each token would cross the network");
+  require(!distill.seq_kd, "distill.seq_kd",
+          "found true with a teacher behind a url, expected false: it samples nothing");
+  require(!distill.teacher_logprobs, "distill.teacher_logprobs",
+          "found a file with a teacher behind a url, expected one of them");
 }
 
 void DistillConfig::validate() const {

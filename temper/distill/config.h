@@ -33,7 +33,10 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 
 // A teacher, and which rows learn from it how much.
 struct TeacherSection {
-  std::string path;
+  std::string path;                // empty: it has a url
+  std::optional<std::string> url;  // of a `temper serve`
+  std::optional<std::string> api_key_env;
+  double timeout_seconds = 120;
   double weight = 1;                // of its loss, among the teachers of a row
   std::vector<std::string> groups;  // of rows, as data.balance names them; empty: all rows
   void fields(Fields& f);
@@ -64,6 +67,8 @@ struct DistillSection {
   // The share of each teacher in the loss of a row of this group: its weight over the sum of those
   // that teach the group, 0 where it does not. Throws DataError where none does.
   std::vector<float> shares(const std::string& group) const;
+  // Whether some teacher is behind a url.
+  bool asks_servers() const;
 };
 
 struct DistillConfig : train::SftConfig {
@@ -87,6 +92,7 @@ struct DistillConfig : train::SftConfig {
 
  private:
   void validate_teachers() const;
+  void validate_servers() const;
 };
 
 }  // namespace temper::distill

@@ -22,6 +22,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
                  "expected the file that --precompute writes");
   config.require(!config.distill.teacher.empty(), "distill.teacher",
                  "expected the directory of the model whose log-probabilities to write");
+  config.require(!config.distill.asks_servers(), "distill.teacher",
+                 "found a url, expected a directory: the teacher is read in this process");
   config.require(!config.samples(), "distill.strategy",
                  "expected logit: what the student will sample is not known before");
   config.require(!config.crosses(), "distill.cross_tokenizer",

@@ -39,14 +39,16 @@ std::vector<std::optional<Side>> teacher_sides(const Teachers& teachers, const n
   const std::vector<int64_t> layers = layers_of(strategy.pairs(), &LayerPair::teacher);
   std::vector<std::optional<Side>> sides(teachers.size());
   for (size_t t = 0; t < teachers.size(); ++t)
-    if (teaches[t]) sides[t].emplace(teachers.model(t), context, strategy.tap(), layers);
+    if (teaches[t] && !teachers.is_remote(t))
+      sides[t].emplace(teachers.model(t), context, strategy.tap(), layers);
   return sides;
 }
 
 void check_sees_images(const train::ForwardPass& pass, const Teachers* teachers, bool aligned) {
   if (pass.forest->rows.empty()) return;
   bool sees = teachers && !aligned;
-  for (size_t t = 0; sees && t < teachers->size(); ++t) sees = teachers->model(t).vision != nullptr;
+  for (size_t t = 0; sees && t < teachers->size(); ++t)
+    sees = !teachers->is_remote(t) && teachers->model(t).vision != nullptr;
   check<ConfigError>(sees, "distill.teacher: the rows have images, which the teacher does not see",
                      aligned ? " in tokens of its own (distill.cross_tokenizer)" : "");
 }
@@ -70,7 +72,7 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
   crosses_ = config.crosses();
   keep_whole(*roles.policy.model, strategy.tap());
   for (size_t t = 0; teachers && t < teachers->size(); ++t)
-    keep_whole(teachers->model(t), strategy.tap());
+    if (!teachers->is_remote(t)) keep_whole(teachers->model(t), strategy.tap());
 }
 
 std::optional<train::StepPlan> DistillTask::next(int64_t) {
@@ -129,16 +131,22 @@ DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool tra
   const std::vector<std::vector<float>> shares =
       several ? this->shares(pass, group_of) : std::vector<std::vector<float>>();
   std::vector<std::optional<Side>> sides(1);
-  std::optional<ops::TopTokens> top;
+  std::vector<std::optional<ops::TopTokens>> tops(sides.size());
+  const auto ask = [&](RemoteTeacher& remote) -> ops::TopTokens {
+    const ops::TopTokens all = remote.top_tokens(pass);
+    return {of_rank.at_own_targets(all.id), of_rank.at_own_targets(all.logit)};
+  };
   if (remote_) {
-    const ops::TopTokens all = remote_->top_tokens(pass);
-    top = {of_rank.at_own_targets(all.id), of_rank.at_own_targets(all.logit)};
+    tops[0] = ask(*remote_);
   } else {
     std::vector<bool> teaches(teachers_->size(), true);
     // Where ranks share out weights, each of them is asked for every teacher's.
     for (size_t t = 0; several && config_.mesh.fsdp == 1 && t < teaches.size(); ++t)
       teaches[t] = std::ranges::any_of(shares[t], [](float share) { return share > 0; });
     sides = teacher_sides(*teachers_, theirs, strategy_, teaches);
+    tops.resize(sides.size());
+    for (size_t t = 0; t < tops.size(); ++t)
+      if (teaches[t] && teachers_->is_remote(t)) tops[t] = ask(teachers_->remote(t));
   }
   const Side student(*roles_.policy.model, own, strategy_.tap(),
                      layers_of(strategy_.pairs(), &LayerPair::student));
@@ -146,8 +154,8 @@ DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool tra
   // divide the weights make equally many passes backward.
   std::vector<at::Tensor> found{{}, student.hidden().flatten().slice(0, 0, 0)};
   for (size_t t = 0; t < sides.size(); ++t) {
-    if (!sides[t] && !top) continue;
-    const Reading reading{of_rank.pass(), student, std::move(sides[t]), top};
+    if (!sides[t] && !tops[t]) continue;
+    const Reading reading{of_rank.pass(), student, std::move(sides[t]), tops[t]};
     Strategy::Comparison compared = strategy_.compare(reading);
     at::Tensor value = of_rank.of_targets(compared.value);
     if (several) value = value * at::tensor(shares[t], value.options());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/distill/teacher_server.h"
 #include "temper/io/gguf.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/family.h"
@@ -57,6 +58,7 @@ std::vector<train::FrozenSource> teacher_sources(const DistillConfig& config,
                                                  const train::Policy& policy) {
   std::vector<train::FrozenSource> sources;
   for (const TeacherSection& teacher : config.distill.teacher) {
+    if (teacher.url) continue;
     const std::string directory =
         models::named_model(teacher.path, config.where("distill.teacher"));
     if (!config.crosses()) check_vocabulary(config, policy, directory);
@@ -71,8 +73,15 @@ std::string teacher_directory(const DistillConfig& config) {
 }
 
 Teachers::Teachers(const DistillConfig& config, train::Roles& roles) {
-  for (const train::FrozenSource& source : teacher_sources(config, roles.policy)) {
-    std::unique_ptr<train::Frozen> loaded = source.load(roles.policy);
+  const std::vector<train::FrozenSource> sources = teacher_sources(config, roles.policy);
+  auto source = sources.begin();
+  for (const TeacherSection& teacher : config.distill.teacher) {
+    remotes_.push_back(teacher.url ? open_teacher_server(config, teacher, roles.policy) : nullptr);
+    if (teacher.url) {
+      models_.push_back(nullptr);
+      continue;
+    }
+    std::unique_ptr<train::Frozen> loaded = (source++)->load(roles.policy);
     models_.push_back(loaded->model());
     if (!roles.teacher) {
       roles.teacher = std::move(loaded);

@@ -13,36 +13,42 @@
 
 namespace temper::distill {
 
-// The teachers, their weights kept as distill.teacher_dtype says. Throws ConfigError where a
-// vocabulary is not the student's, of another size, or with other tokens, and the config does not
-// compare across tokenizers.
+// The teachers that are models of this process, their weights kept as distill.teacher_dtype says.
+// Throws ConfigError where a vocabulary is not the student's, of another size, or with other
+// tokens, and the config does not compare across tokenizers.
 std::vector<train::FrozenSource> teacher_sources(const DistillConfig& config,
                                                  const train::Policy& policy);
 
 // The directory of the only teacher, or of the first. Throws ConfigError where it is no model.
 std::string teacher_directory(const DistillConfig& config);
 
-// The teachers of a run: the first is roles.teacher, the models of all others are in roles.others.
-class Teachers {
- public:
-  // Loads those of the config; none where the roles have no teacher.
-  Teachers(const DistillConfig& config, train::Roles& roles);
-
-  size_t size() const { return models_.size(); }
-  models::CausalLM& model(size_t teacher) const { return *models_[teacher]; }
-
- private:
-  std::vector<std::unique_ptr<train::Frozen>> others_;
-  std::vector<models::CausalLM*> models_;
-};
-
-// A teacher outside of this process: its top-k log-probabilities come from a file (teacher_file.h);
-// a server would be another class.
+// A teacher outside of this process: its likeliest tokens come from a file (teacher_file.h) or a
+// server (teacher_server.h).
 class RemoteTeacher {
  public:
   virtual ~RemoteTeacher() = default;
   // The likeliest tokens at each of the pass's targets, [M, k]. Throws DataError or RunError.
   virtual ops::TopTokens top_tokens(const train::ForwardPass& pass) = 0;
+};
+
+// The teachers of a run: the first model is roles.teacher, the models of all others are in
+// roles.others.
+class Teachers {
+ public:
+  // Loads those of the config, and asks the servers of those that are behind a url; none where the
+  // roles have no teacher. Throws as teacher_sources() and open_teacher_server().
+  Teachers(const DistillConfig& config, train::Roles& roles);
+
+  size_t size() const { return models_.size(); }
+  // Whether the teacher is behind a url: then it has remote(), else model().
+  bool is_remote(size_t teacher) const { return models_[teacher] == nullptr; }
+  models::CausalLM& model(size_t teacher) const { return *models_[teacher]; }
+  RemoteTeacher& remote(size_t teacher) const { return *remotes_[teacher]; }
+
+ private:
+  std::vector<std::unique_ptr<train::Frozen>> others_;
+  std::vector<models::CausalLM*> models_;
+  std::vector<std::unique_ptr<RemoteTeacher>> remotes_;
 };
 
 }  // namespace temper::distill

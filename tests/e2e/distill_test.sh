@@ -3,6 +3,7 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 small_model
 sed 's/"hidden_size": 32/"hidden_size": 48/; s/"num_hidden_layers": 2/"num_hidden_layers": 4/' config.json > wide.json
 "$temper" init --config wide.json --seed 5 --output teacher > /dev/null || exit 1
@@ -36,6 +37,26 @@ run again $common distill.teacher_logprobs=teacher.safetensors distill.top_k=8 d
 [ "$(losses recorded)" = "$(losses again)" ] || fail "recorded, with the teacher named too"
 run beside $common distill.teacher=teacher distill.top_k=8
 [ "$(losses recorded)" = "$(losses beside)" ] || fail "recorded: $(losses recorded | paste - <(losses beside))"
+
+# A teacher behind an address is the teacher, to the bit. serve ARGUMENTS...: its address in $address.
+serve() { "$temper" serve --port 0 "$@" > serve.log 2>&1 & address_of serve.log $! || fail "serve: $(cat serve.log)"; }
+TEACHER_KEY=secret serve --model teacher --api-key-env TEACHER_KEY
+server=$!
+export TEACHER_KEY=secret
+remote="distill.teacher={url: $address, api_key_env: TEACHER_KEY}"
+for strategy in logit on_policy; do
+  common_of="$common data.train=both.jsonl rollout.max_new_tokens=5 distill.strategy=$strategy distill.top_k=8"
+  run here-$strategy $common_of distill.teacher=teacher
+  run there-$strategy $common_of "$remote"
+  cmp here-$strategy/final/model.safetensors there-$strategy/final/model.safetensors || fail "$strategy: a teacher behind an address has other bits"
+done
+run there-ranks --nproc 2 $common "$remote" distill.top_k=8
+[ "$(losses there-ranks)" = "$(losses beside)" ] || fail "two ranks and a teacher behind an address"
+"$temper" check distill $common "$remote" distill.top_k=8 output_dir=checked > check.log || fail "check: $(grep -v ^pass check.log)"
+grep -q "^pass *teacher .*$address: teacher, its 8 likeliest tokens" check.log || fail "check: $(grep teacher check.log)"
+kill $server; wait $server 2> /dev/null
+"$temper" check distill $common "$remote" distill.top_k=8 output_dir=checked > check.log && fail "check passes a teacher that is gone"
+grep -q '^fail *teacher .*start it first' check.log || fail "check: $(grep teacher check.log)"
 
 # refuse TEXT ARGUMENTS...: exit 2, one line that says TEXT.
 refuse() {
@@ -91,6 +112,9 @@ for method in gold uld; do
 done
 refuse 'token 280 is' distill.teacher=same_size
 "$temper" check distill $common distill.teacher=same_size output_dir=x > check.log && fail "check passes a teacher with other tokens"
+serve --model same_size
+refuse "tokens have the SHA-256" "distill.teacher={url: $address}" distill.top_k=8
+kill $!
 grep -q '^fail *teacher .*token 280 is.*distill.cross_tokenizer' check.log || fail "check: $(grep teacher check.log)"
 refuse 'under distill.strategy: logit or on_policy alone' distill.teacher=teacher distill.cross_tokenizer=gold distill.strategy=feature_pooling
 cd ..

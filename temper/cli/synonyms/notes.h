@@ -66,7 +66,8 @@ inline constexpr std::string_view kServer =
     "sampling is in-process by default; for a server write {kind: vllm, urls: [..]}";
 inline constexpr std::string_view kShards =
     "weights, gradients and optimizer state are divided by mesh.fsdp, block by block";
-inline constexpr std::string_view kTeacherServer = "a teacher is a directory";
+inline constexpr std::string_view kTeacherServer =
+    "a teacher behind an address is {url: http://HOST:PORT}, which temper serve answers";
 inline constexpr std::string_view kTerms =
     "rows are {prompt, completion} or {messages}; temper data convert writes them";
 inline constexpr std::string_view kOwnTokenizer =

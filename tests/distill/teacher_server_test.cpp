@@ -1,0 +1,216 @@
+// A teacher behind an address.
+#include "temper/distill/teacher_server.h"
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "temper/distill/teacher_route.h"
+#include "temper/distill/top_tokens.h"
+#include "temper/http/client.h"
+#include "temper/models/files/load.h"
+#include "temper/serve/server.h"
+#include "tests/distill/runs.h"
+
+using namespace temper;
+using runs::Arguments;
+using runs::with;
+
+namespace {
+
+// `temper serve` of a golden model, on loopback.
+struct TeacherAt {
+  explicit TeacherAt(const std::string& name, const std::string& digest = "",
+                     const std::string& api_key = "")
+      : model(models::load_model(runs::model(name))),
+        sampling(*model, {}, nullptr, 4),
+        route(*model, sampling,
+              {.rules = {"127.0.0.1", api_key, {}, {}},
+               .model = name,
+               .tokens_digest = digest,
+               .most_positions = 512}),
+        server(options(), &sampling) {
+    server.bind();
+    listening = std::thread([this] { server.listen(); });
+    computing = std::thread(
+        [this] { sampling.run([this] { return ends.load(); }, [this] { return route.work(); }); });
+    http::Client(http::parse_url(server.address()), "", 60).get("/health");  // it listens
+  }
+  ~TeacherAt() { end(); }
+  void end() {
+    if (ends.exchange(true)) return;
+    route.close();
+    server.stop();
+    listening.join();
+    computing.join();
+  }
+  serve::ServerOptions options() {
+    serve::ServerOptions o;
+    o.port = 0;
+    o.models = {{"teacher"}};
+    o.other_routes = [this](const http::RequestHead& head) { return route.admit(head); };
+    return o;
+  }
+  std::string post(const std::string& body) const {
+    return http::Client(http::parse_url(server.address()), "", 60).post(distill::kTopTokens, body);
+  }
+  std::string refusal(const std::string& body) const {
+    try {
+      post(body);
+    } catch (const http::Failure& e) {
+      CHECK(e.status == 400);
+      return e.what();
+    }
+    return "";
+  }
+  std::string key(const std::string& more = "") const {
+    return "distill.teacher={url: \"" + server.address() + "\"" + more + "}";
+  }
+
+  std::unique_ptr<models::CausalLM> model;
+  serve::SamplerLoop sampling;
+  distill::TeacherRoute route;
+  serve::Server server;
+  std::atomic<bool> ends{false};
+  std::thread listening, computing;
+};
+
+struct Runs {
+  tiny::Folder folder;
+  Arguments keys{"model.path=" + runs::model("gemma2"),
+                 "data.train=" + runs::write_rows_with_prompts(folder / "rows.jsonl", 9),
+                 "rollout={max_new_tokens: 6, ignore_eos: true}",
+                 "train={max_steps: 4, batch_size: 4}",
+                 "optimizer.learning_rate=1e-3",
+                 "distill.top_k=5"};
+  std::string weights(const std::string& name, const Arguments& more) {
+    runs::run(folder / name, with(keys, more));
+    return read_file(folder / (name + "/final/model.safetensors"));
+  }
+  std::string error(const Arguments& more) {
+    return runs::error_of(folder / "error", with(keys, more));
+  }
+};
+
+bool has(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  const bool found = text.find(part) != std::string::npos;
+  CHECK(found);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a teacher behind an address is the teacher, to the bit") {
+  Runs r;
+  const TeacherAt teacher("qwen3");
+  const std::string here = "distill.teacher=" + runs::model("qwen3");
+  for (const Arguments& more :
+       {Arguments{"distill.strategy=logit"},
+        {"distill.temperature=1.7", "distill.divergence=jsd", "train.micro_batch_tokens=32"},
+        {"distill.strategy=on_policy", "distill.divergence=reverse_kl",
+         "distill.off_policy_fraction=0.25"}}) {
+    CAPTURE(more[0]);
+    const std::string own = r.weights("own", with({here}, more)),
+                      remote = r.weights("remote", with({teacher.key()}, more)),
+                      other = r.weights("other", with({here, "distill.top_k=4"}, more));
+    CHECK(remote == own);
+    CHECK(other != own);
+    for (const char* name : {"own", "remote", "other"})
+      std::filesystem::remove_all(r.folder / name);
+  }
+  // Beside one of this process.
+  const std::string both =
+      r.weights("both", {"distill.alpha=1", "distill.teacher=[{path: " + runs::model("qwen3") +
+                                                "}, {url: \"" + teacher.server.address() + "\"}]"});
+  CHECK(both == r.weights("one", {"distill.alpha=1", here}));
+}
+
+TEST_CASE("a run whose teacher is gone ends with a checkpoint and goes on from there") {
+  Runs r;
+  const std::string whole =
+      r.weights("whole", {"distill.teacher=" + runs::model("qwen3"), "train.save_every=1"});
+  TeacherAt first("qwen3");
+  const Arguments gone = with(r.keys, {first.key(), "train.save_every=1"});
+  int asked = 0;
+  const auto run = [&](const Arguments& arguments, const std::function<bool()>& stop) {
+    Arguments all = with(arguments, {"output_dir=" + (r.folder / "gone"), "metrics.sinks=[jsonl]",
+                                     "train.eval_samples=0"});
+    distill::DistillConfig config = runs::config(all);
+    std::ostringstream console;
+    distill::run_distill(config, {console, false, stop});
+  };
+  std::string why;
+  try {
+    run(gone, [&] {
+      if (++asked == 3) first.end();
+      return false;
+    });
+  } catch (const RunError& e) {
+    why = e.what();
+  }
+  has(why, "distill.teacher: " + first.server.address());
+  has(why, "failed 4 times");
+  CHECK(!std::filesystem::exists(r.folder / "gone/final"));
+  has(r.error({first.key()}), "start it first: temper serve");
+
+  const TeacherAt second("qwen3");
+  run(with(r.keys, {second.key(), "train.save_every=1"}), [] { return false; });
+  CHECK(read_file(r.folder / "gone/final/model.safetensors") == whole);
+}
+
+TEST_CASE("what a teacher behind an address cannot do is refused by name") {
+  Runs r;
+  const TeacherAt teacher("qwen3"), locked("qwen3", "", "secret");
+  const auto error = [&](const Arguments& more) { return r.error(with({teacher.key()}, more)); };
+  has(error({"distill.top_k=0"}), "distill.top_k");
+  has(error({"distill.top_k=100000"}), "less than the vocabulary's");
+  has(error({"distill.strategy=feature_pooling"}), "expected logit or on_policy");
+  has(error({"distill.strategy=on_policy", "distill.lambda=0", "distill.seq_kd=true"}),
+      "it samples nothing");
+  has(error({"distill.cross_tokenizer=uld", "distill.top_k=0"}), "whole vocabularies");
+  has(error({"distill.teacher_logprobs=x"}), "a file with a teacher behind a url");
+  has(r.error({teacher.key(", path: x")}), "`path` and `url`, expected one");
+  has(r.error({"distill.teacher={weight: 2}"}), "without `path` or `url`");
+  has(r.error({"distill.teacher={url: nowhere}"}), "nowhere");
+  has(r.error({locked.key()}), "401");
+  has(r.error({locked.key(", api_key_env: NO_SUCH_KEY_AT_ALL")}), "NO_SUCH_KEY_AT_ALL");
+  serve::ServerOptions none;
+  none.port = 0;
+  serve::Server server(none, nullptr);
+  server.bind();
+  std::thread listening([&] { server.listen(); });
+  has(r.error({"distill.teacher={url: \"" + server.address() + "\"}"}), "a temper serve that has");
+  server.stop();
+  listening.join();
+}
+
+TEST_CASE("the route for likeliest tokens says what is wrong with a request") {
+  const TeacherAt t("qwen3");
+  const auto size = static_cast<size_t>(t.model->vocab_size);
+  const std::string answer =
+      t.post(R"({"tokens": [[1, 2], [3], [4, 5]], "parent": [-1, 0, -1], "places": [2, 0, 4],
+                 "top_k": 3})");
+  CHECK(answer.size() == 3 * 3 * 8);
+  // A place's numbers depend on its own path alone.
+  CHECK(t.post(R"({"tokens": [[4, 5]], "places": [1], "top_k": 3})").substr(0, 12) ==
+        answer.substr(24, 12));
+  CHECK(t.post(R"({"tokens": [[1, 2, 3]], "places": [2], "top_k": 3})").substr(12) ==
+        answer.substr(36, 12));
+  has(t.refusal("{"), "JSON");
+  has(t.refusal("[]"), "object");
+  has(t.refusal(R"({"places": [0], "top_k": 1})"), "`tokens`");
+  has(t.refusal(R"({"tokens": [[1, 99999999]], "places": [0], "top_k": 1})"), "99999999");
+  has(t.refusal(R"({"tokens": [[1], []], "places": [0], "top_k": 1})"), "segment 1 is empty");
+  has(t.refusal(R"({"tokens": [[1], [2]], "parent": [-1, 1], "places": [0], "top_k": 1})"),
+      "`parent`");
+  has(t.refusal(R"({"tokens": [[1], [2], [3]], "parent": [-1, -1, 0], "places": [], "top_k": 1})"),
+      "`parent`");
+  has(t.refusal(R"({"tokens": [[1]], "places": [1], "top_k": 1})"), "`places`");
+  has(t.refusal(R"({"tokens": [[1]], "places": [0], "top_k": 0})"), "`top_k`");
+  has(t.refusal(R"({"tokens": [[1]], "places": [0], "top_k": )" + std::to_string(size + 1) + "}"),
+      "`top_k`");
+  std::string many = "0";
+  for (int i = 1; i < 600; ++i) many += ", 0";
+  has(t.refusal(R"({"tokens": [[)" + many + R"(]], "places": [0], "top_k": 1})"), "positions");
+}
