@@ -50,8 +50,16 @@ constexpr const char* kProgram = "temper-sandbox";
 constexpr auto kLongestTrial = 60s;
 constexpr size_t kLongestMessage = 4096;  // bytes
 
-// Runs no program in the sandbox. What temper-sandbox says against it; empty: nothing.
-std::string try_out(const Sandbox& sandbox) {
+struct Answer {
+  std::string why;        // there is no sandbox; empty: there is one
+  bool is_final = false;  // what would be found again: not what passes, as memory that is short
+};
+
+// The status with which temper-sandbox refuses (sandbox/steps.h).
+constexpr const char* kRefused = "exited with status 125";
+
+// Runs no program in the sandbox, and gives what temper-sandbox says against it.
+Answer try_out(const Sandbox& sandbox) {
   try {
     Process process({.command = sandbox_command(sandbox, "", {}, "", {})});
     std::string said;
@@ -61,34 +69,54 @@ std::string try_out(const Sandbox& sandbox) {
       wait_for(ended, std::min(until, Clock::now() + (process.exit() < 0 ? 1ms : 1000ms)));
     }
     const std::string how = process.ending();
-    if (how == "exited with status 0") return {};
+    if (how == "exited with status 0") return {.is_final = true};
     read_some(process.errors(), said, kLongestMessage);
     const std::string_view name = "temper-sandbox: ";
     if (said.starts_with(name)) said.erase(0, name.size());
     said.erase(said.find_last_not_of('\n') + 1);
-    return said.empty() ? str(kProgram, " ", how) : said;
+    return {said.empty() ? str(kProgram, " ", how) : said, how == kRefused};
   } catch (const RunError& e) {
-    return e.what();
+    return {e.what()};
   }
+}
+
+// Why a program in a sandbox would not see the directory, which `name` gives; empty: it would.
+std::string hidden_problem(const std::string& name, const std::filesystem::path& directory) {
+  std::error_code ignored;
+  const std::filesystem::path real = std::filesystem::canonical(directory, ignored);
+  const std::string first = real.has_relative_path() ? real.relative_path().begin()->string() : "";
+  if (first != "dev" && first != "proc") return {};
+  return str(name, ": ", directory.string(), " lies below /", first,
+             ", which a sandbox has of its own; expected another directory");
 }
 
 }  // namespace
 
 std::string sandbox_problem(const Sandbox& sandbox) {
   if (!sandbox.on) return {};
-  for (const std::string& directory : sandbox.write)
+  for (const std::string& directory : sandbox.write) {
     if (std::error_code ignored; !std::filesystem::is_directory(directory, ignored))
       return str("write: ", directory, " is no directory");
+    if (std::string problem = hidden_problem("write", directory); !problem.empty()) return problem;
+  }
+  // Scratch directories lie there.
+  std::error_code ignored;
+  if (std::string problem = hidden_problem("TMPDIR", std::filesystem::temp_directory_path(ignored));
+      !problem.empty())
+    return problem;
   static std::mutex mutex;
   static std::map<std::vector<std::string>, std::string> known;
   std::vector<std::string> key = sandbox.write;
   key.emplace_back(sandbox.network ? "network" : "");
+  {
+    const std::scoped_lock lock(mutex);
+    if (const auto entry = known.find(key); entry != known.end()) return entry->second;
+  }
+  const Answer answer = try_out(sandbox);
+  const std::string problem = answer.why.empty() ? "" : "not possible here: " + answer.why;
+  if (!answer.is_final) return problem;
   const std::scoped_lock lock(mutex);
-  const auto [entry, is_new] = known.try_emplace(key);
-  if (is_new)
-    if (const std::string why = try_out(sandbox); !why.empty())
-      entry->second = "not possible here: " + why;
-  return entry->second;
+  return known.try_emplace(key, problem).first->second;
 }
 
 std::vector<std::string> sandbox_command(const Sandbox& sandbox, const std::string& scratch,

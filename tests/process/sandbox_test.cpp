@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -224,4 +225,41 @@ TEST_CASE("the key `sandbox` is true, false or what a program may do beyond it")
   CHECK(sandbox_problem({.on = true, .write = {"/no-such-directory"}}) ==
         "write: /no-such-directory is no directory");
   CHECK(sandbox_problem({}) == "");
+}
+
+TEST_CASE("a sandbox refuses directories that its own /dev and /proc would hide, by name") {
+  const auto problem = [](const std::string& directory) {
+    return sandbox_problem({.on = true, .write = {directory}});
+  };
+  const std::string hidden =
+      " lies below /dev, which a sandbox has of its own; expected another "
+      "directory";
+  CHECK(problem("/dev/shm") == "write: /dev/shm" + hidden);
+  CHECK(problem("/tmp/../dev") == "write: /tmp/../dev" + hidden);
+  CHECK(problem("/proc/self").starts_with("write: /proc/self lies below /proc, "));
+  const ScratchDirectory scratch;
+  const std::string link = scratch.path() + "/link";
+  std::filesystem::create_directory_symlink("/dev/shm", link);
+  CHECK(problem(link) == "write: " + link + hidden);
+  const char* const before = std::getenv("TMPDIR");
+  const std::string kept = before ? before : "";
+  ::setenv("TMPDIR", "/dev/shm", 1);
+  CHECK(sandbox_problem(kSandbox) == "TMPDIR: /dev/shm" + hidden);
+  CHECK(sandbox_problem({}) == "");
+  before ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
+}
+
+TEST_CASE("what passes is not kept as the reason why there are no sandboxes") {
+  const std::string really = sandbox_problem(kSandbox);
+  const ScratchDirectory scratch;
+  const Sandbox another{.on = true, .write = {scratch.path()}};
+  rlimit files{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+  const rlimit none{0, files.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::string passing = sandbox_problem(another);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+  CHECK(passing.starts_with("not possible here: "));
+  CHECK(passing != really);
+  CHECK(sandbox_problem(another) == really);
 }

@@ -54,7 +54,10 @@ const char* cause() {
 void write_file(const char* path, const char* text) {
   const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
   const auto size = static_cast<ssize_t>(std::strlen(text));
-  if (fd < 0 || ::write(fd, text, std::strlen(text)) != size) fail("cannot write", path, cause());
+  if (fd < 0) fail("cannot write", path, cause());
+  const ssize_t written = ::write(fd, text, std::strlen(text));
+  if (written >= 0 && written < size) errno = EIO;
+  if (written != size) fail("cannot write", path, cause());
   ::close(fd);
 }
 
