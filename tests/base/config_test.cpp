@@ -369,6 +369,19 @@ TEST_CASE("rows where a config is expected are the data of a run") {
   CHECK(error_of([] { read_config_arguments(std::vector<std::string>{"rows.jsonl"}); }) ==
         "rows.jsonl: found a file of rows, expected a config file or dotted.key=value; write "
         "data.train=rows.jsonl");
+  for (const char* name : {"a.ndjson", "a.parquet.gz", "a.tfrecord.gz",
+                           "a/b.tfrecord-00000-of-00001", "a.tfrecords", "a.tsv"}) {
+    CAPTURE(name);
+    CHECK(error_of([&] {
+            read_config_arguments(std::vector<std::string>{name});
+          }).find(": found a file of rows") != std::string::npos);
+  }
+  for (const char* name : {"no-such.json", "no-such.yaml", "no-such.tfrecord-a-of-b"}) {
+    CAPTURE(name);
+    CHECK(error_of([&] {
+            read_config_arguments(std::vector<std::string>{name});
+          }).find(": found a file of rows") == std::string::npos);
+  }
 }
 
 TEST_CASE("internal keys are read, and messages do not offer them") {

@@ -1,10 +1,10 @@
 // Configs as trees: files and overrides laid upon one another, and what two of them differ in.
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <memory>
 
 #include "temper/base/config/config.h"
+#include "temper/base/config/row_names.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 
@@ -138,16 +138,9 @@ YamlNode read_override(const std::string& argument, std::span<const Field> schem
   return nest(key, read_value(key, text, source, schema));
 }
 
-// Rows in place of a config are often meant as the data of the run.
-bool is_row_file(const std::string& path) {
-  constexpr std::array kEndings = {".jsonl",    ".jsonl.gz",  ".jsonl.zst", ".parquet",
-                                   ".tfrecord", ".tfrecords", ".csv",       ".tsv"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](const char* ending) { return path.ends_with(ending); });
-}
-
 YamlNode read_config_file(const std::string& path) {
-  check<ConfigError>(!is_row_file(path), path,
+  // Rows in place of a config are often meant as the data of the run.
+  check<ConfigError>(!is_row_name(std::filesystem::path(path).filename().string()), path,
                      ": found a file of rows, expected a config file or dotted.key=value; write "
                      "data.train=",
                      path);
