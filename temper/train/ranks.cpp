@@ -138,7 +138,7 @@ dist::Mesh join_mesh(RunConfig& config, const RunHost& host) {
 void check_divisible(RunConfig& config) {
   const auto check_axis = [&](const std::string& key, int64_t ranks, bool by_expert = false) {
     if (ranks == 1) return;
-    config.model.path = models::resolve_model_path(config.model.path);
+    find_model(config);  // with its new tokens
     models::Storage storage = policy_storage(config);
     storage.by_expert = by_expert;
     models::check_divisible(config.model.path, storage, static_cast<int>(ranks), config.where(key));

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/train/hooks.h"
+#include "temper/train/ranks.h"
 #include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 
@@ -273,4 +276,36 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"learning_rate=1"}) ==
         "command line: learning_rate=1: unknown key `learning_rate`; did you mean "
         "`optimizer.learning_rate`?");
+}
+
+TEST_CASE("ranks divide the vocabulary with its new tokens") {
+  namespace fs = std::filesystem;
+  const std::string directory =
+      temporary_directory() + "/temper_grown_" + std::to_string(::getpid());
+  fs::remove_all(directory);
+  fs::copy(golden_path("models/llama"), directory);
+  Json tokenizer = {
+      {"added_tokens", Json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", nullptr},
+      {"post_processor", nullptr},
+      {"decoder", nullptr},
+      {"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}}}};
+  for (int i = 0; i < 61; ++i) tokenizer["model"]["vocab"]["t" + std::to_string(i)] = i;
+  write_file_atomic(directory + "/tokenizer.json", tokenizer.dump());
+  const auto error = [&](const std::string& tokens) -> std::string {
+    train::SftConfig config =
+        load({"model.path=" + directory, "mesh.tensor=2", "model.new_tokens=" + tokens});
+    try {
+      train::check_divisible(config);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  CHECK(error("[<x>]") == "no error");
+  CHECK(error("[]").find("2 ranks do not divide the 61 tokens") != std::string::npos);
+  CHECK(error("[<x>, <y>]").find("2 ranks do not divide the 63 tokens") != std::string::npos);
+  models::use_new_tokens(directory, {}, "test");
+  fs::remove_all(directory);
 }
