@@ -56,7 +56,8 @@ TEST_CASE("errors of image files say what is wrong") {
   };
   other("GIF89a..", "a GIF; convert it to PNG");
   other(std::string("II*\0", 4), "a TIFF; convert it to PNG");
-  other(std::string("\0\0\0 ftypavif", 12), "AVIF, HEIC or a video; convert an image to PNG or JPEG");
+  other(std::string("\0\0\0 ftypavif", 12),
+        "AVIF, HEIC or a video; convert an image to PNG or JPEG");
   other("version https://git-lfs.github.com/spec/v1\n",
         "a Git LFS pointer; `git lfs pull` gets the file");
   other("GIF", "by its first bytes");
