@@ -50,7 +50,28 @@ struct Golden {
     }
     if (described.contains("tiles"))
       pixels.tiles = described["tiles"].get<std::vector<std::array<int64_t, 2>>>();
+    pixels.values = as_patches(pixels);
     return pixels;
+  }
+  // transformers' processors give tiles as [tiles, channels, height, width] or as [tiles, patches,
+  // ..] with padding, the towers take the patches alone.
+  at::Tensor as_patches(const models::ImagePixels& pixels) const {
+    const at::Tensor& x = pixels.values;
+    if (x.dim() == 4) {
+      const int64_t p = read_json_file(directory + "/config.json")["vision_config"]["patch_size"],
+                    rows = x.size(2) / p, columns = x.size(3) / p;
+      return x.view({x.size(0), x.size(1), rows, p, columns, p})
+          .permute({0, 2, 4, 1, 3, 5})
+          .reshape({x.size(0) * rows * columns, x.size(1) * p * p});
+    }
+    if (x.dim() == 3) {
+      std::vector<at::Tensor> parts;
+      for (size_t t = 0; t < pixels.tiles.size(); ++t)
+        parts.push_back(
+            x[static_cast<int64_t>(t)].narrow(0, 0, pixels.tiles[t][0] * pixels.tiles[t][1]));
+      return at::cat(parts);
+    }
+    return x;
   }
   int64_t num_rows() const { return std::ssize(json["rows"]); }
   std::vector<int32_t> tokens(int64_t row) const {

@@ -16,6 +16,7 @@
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/run.h"
+#include "temper/rl/weights/server_policy.h"
 #include "temper/train/run/reward_evaluation.h"
 
 namespace temper::checks {
@@ -247,6 +248,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
       const generate::ServerSection& section = config.rollout.server;
+      rl::check_server_takes(config, checks.policy);
       const auto needs = generate::remote::server_needs(
           section, config.rollout, checks.policy.lora.has_value(),
           checks.shape.policy.shape.vocabulary, checks.policy.tokenizer.get());
@@ -303,8 +305,9 @@ void check_eval_rewards(RunChecks& checks) {
       samples_of(prompts.empty() ? std::span<const data::PromptRow>() : prompts[0],
                  checks.policy.tokenizer.get(), new_tokens);
   for (const rewards::RewardSection& reward : config.train.eval_rewards)
-    checks.with_model("train.eval_rewards/" + reward.label(),
-                      [&] { return check_reward(checks, reward, samples, false); });
+    checks.with_model("train.eval_rewards/" + reward.label(), [&] {
+      return check_reward(checks, reward, samples, !config.roles.reward.empty());
+    });
   SamplingShape& s = checks.shape.sampling;
   if (s.samples || prompts.empty()) return;
   const int64_t ranks = checks.ranks.product(&dist::Axis::own_rows);

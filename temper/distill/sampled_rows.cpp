@@ -63,11 +63,30 @@ bool Mixture::uses(Completer completer) const {
   return completer == other_ && (lambda_ ? *lambda_ < 1 : fraction_ > 0);
 }
 
-train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
-                                           const data::SftFormat& format) {
-  using Drawn = data::RowOrder::Drawn;
-  train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
-  if (!config.samples()) return rows;
+namespace {
+
+using Drawn = data::RowOrder::Drawn;
+
+// Refuses rows of a group that no teacher has as they are read, so that those of an evaluation do
+// not end the run at its first one.
+data::Loader<data::SftRow>::Read with_teacher(data::Loader<data::SftRow>::Read read,
+                                              const DistillSection& section) {
+  if (section.teacher_logprobs) return read;
+  return [read = std::move(read), section](const Drawn& drawn, data::LoaderState& state) {
+    std::optional<data::SftRow> row = read(drawn, state);
+    if (!row) return row;
+    try {
+      section.shares(row->group);
+    } catch (const DataError& e) {
+      throw DataError(str(drawn.file->where(drawn.row), ": ", e.what()));
+    }
+    return row;
+  };
+}
+
+// Prompts, or, where the file completes them, whole rows.
+void complete_prompts(train::VerbRows<data::SftRow>& rows, const DistillConfig& config,
+                      const data::SftFormat& format) {
   rows.pieces = {};  // prompts are not split
   rows.evaluation = [prompts = data::prompt_reader(train::evaluation_format(format))](
                         const Drawn& drawn, data::LoaderState& state) {
@@ -89,6 +108,16 @@ train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
     state.with_eos += prompt.has_value();  // a completion may end by itself
     return prompt_only(std::move(prompt));
   };
+}
+
+}  // namespace
+
+train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
+                                           const data::SftFormat& format) {
+  train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
+  if (config.samples()) complete_prompts(rows, config, format);
+  for (auto* read : {&rows.train, &rows.evaluation})
+    *read = with_teacher(std::move(*read), config.distill);
   return rows;
 }
 

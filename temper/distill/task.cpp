@@ -82,9 +82,6 @@ std::optional<train::StepPlan> DistillTask::next(int64_t) {
     const data::LoaderState& after = loader_.state();
     sampler_->complete(rows, after.rows - static_cast<int64_t>(rows.size()), after.batches - 1);
   }
-  // Here and not where a pass is computed: all ranks have the same rows.
-  for (const data::SftRow& row : rows)
-    if (teachers_) distill_.distill.shares(row.group);
   train::StepPlan step = plan(std::move(rows));
   train::ForwardPass whole;
   for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);

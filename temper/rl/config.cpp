@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/generate/remote/protocol.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/rollout/rollout_files.h"
 
@@ -368,9 +369,10 @@ std::string RlConfig::no_reference_role() const {
 }
 
 std::string RlConfig::no_reward_role() const {
+  const auto is_model = &rewards::RewardSection::is_model;
+  if (std::ranges::any_of(train.eval_rewards, is_model)) return {};
   if (rl.replay) return "rl.replay has the rewards";
-  if (std::none_of(rewards.begin(), rewards.end(),
-                   [](const rewards::RewardSection& r) { return r.is_model(); }))
+  if (std::ranges::none_of(rewards, is_model))
     return "no entry of rewards has a model or a judge's model";
   return {};
 }
@@ -435,9 +437,31 @@ void RlConfig::validate_sampler() const {
             " with rollout.server, expected null: servers resize images by the "
             "preprocessor_config.json of their model directory; set the size there, and in that of "
             "model.path");
+  validate_server_rows();
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
           ", expected a lower and an upper bound");
+}
+
+bool RlConfig::servers_take_rows() const {
+  return generate::remote::make_protocol(rollout.server.kind, 0)->takes_token_rows();
+}
+
+// Servers get each version of the weights as a whole model, or an adapter, whose rows of embeddings
+// only some kinds take. Under an adapter new tokens that do not train are in neither.
+void RlConfig::validate_server_rows() const {
+  if (!rollout.server.used()) return;
+  const bool syncs = rollout.server.sync == generate::ServerSection::Sync::kDisk,
+             rows = has_adapter() && adapter.train_tokens.any();
+  require(!syncs || !rows || servers_take_rows(), "adapter.train_tokens",
+          "found tokens with rollout.server, expected null: servers of kind ", rollout.server.kind,
+          " take an adapter's low-rank matrices, not rows of embeddings");
+  require(model.new_tokens.empty() ||
+              (syncs && (!has_adapter() || (rows && adapter.train_tokens.all_new))),
+          "model.new_tokens",
+          "found tokens with rollout.server, whose model lacks their rows; expected null, or ",
+          syncs ? "" : "rollout.server.sync: disk and ",
+          "what sends the rows: adapter.method: none, or adapter.train_tokens: new");
 }
 
 // Checks the combinations that sampling does not support where ranks hold parts of the model.

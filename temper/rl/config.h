@@ -90,6 +90,8 @@ struct RlConfig : train::RunConfig {
   bool has_dropout() const override { return false; }
   std::vector<std::string> evaluated_metrics() const override;
   RolloutLimits rollout_limits() const;
+  // Whether an adapter that servers are sent may have rows of embeddings.
+  bool servers_take_rows() const;
   const generate::RolloutSection* sampling() const override { return &rollout; }
   ops::CacheDtype cache_dtype() const override { return rollout.cache_dtype; }
 
@@ -106,6 +108,7 @@ struct RlConfig : train::RunConfig {
   void refuse_keys_of_others();
   void refuse_empty_programs() const;
   void validate_sampler() const;
+  void validate_server_rows() const;
   void validate_mesh() const;
 };
 

@@ -8,6 +8,7 @@
 #include "temper/models/family.h"
 #include "temper/models/files/load.h"
 #include "temper/rl/rollout/async_source.h"
+#include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/rollout/sync_source.h"
 #include "temper/rl/task.h"
@@ -26,6 +27,13 @@ struct Ahead {
   std::shared_ptr<dist::Group> group;
   std::unique_ptr<KeptMessages> messages;
 };
+
+// Where the rewards' models are: on ranks of their own, or here. evaluates: train.eval_rewards.
+rewards::RewardSet::Make make_rewards(const RlConfig& config, workers::RoleRanks* role_ranks,
+                                      bool evaluates) {
+  if (!role_ranks || config.roles.reward.empty()) return rewards::make_reward;
+  return workers::served_rewards(*role_ranks, evaluates);
+}
 
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
                       workers::RoleRanks* role_ranks, const train::RunHost& host) {
@@ -55,12 +63,9 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   } else {
     std::unique_ptr<BehaviorPolicy> behavior =
         make_behavior_policy(config, roles.policy, mesh, role_ranks, messages, host.stop);
-    auto sampled =
-        std::make_unique<SyncSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
-                                     messages, std::move(behavior), std::move(reference_worker),
-                                     role_ranks && !config.roles.reward.empty()
-                                         ? workers::served_rewards(*role_ranks)
-                                         : rewards::RewardSet::Make(rewards::make_reward));
+    auto sampled = std::make_unique<SyncSource>(
+        config, roles.policy, samples_ahead ? *ahead.group : group, messages, std::move(behavior),
+        std::move(reference_worker), make_rewards(config, role_ranks, false));
     if (samples_ahead)
       source = std::make_unique<AsyncSource>(config, std::move(sampled), std::move(ahead.messages),
                                              lines);
@@ -68,7 +73,10 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
       source = std::move(sampled);
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
-  return train::run_task(config, roles, mesh, directory, task);
+  check_reward_models(config.train.eval_rewards, roles.policy.tokenizer.get(),
+                      roles.policy.model->vocab_size);
+  return train::run_task(config, roles, mesh, directory, task,
+                         make_rewards(config, role_ranks, true));
 }
 
 // A rank that has roles of its own: judges, or samples, computes the reference model's

@@ -23,6 +23,7 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
   auto sampling = std::make_shared<Sampling>();
   sampling->loop_ = &loop;
   sampling->request_ = request;
+  sampling->request_.place.reset();  // that is the reservation's
   sampling->place_ = place;
   sampling->target_logprobs_ = std::move(target_logprobs);
   sampling->beside_ = beside;
@@ -44,7 +45,7 @@ std::shared_ptr<Sampling> Sampling::start(serve::SamplerLoop& loop, const Sample
     scores.options.prompt_logprobs = true;
     scores.options.top_logprobs = std::max(request.top_of_prompt, request.top_of_samples);
   }
-  sampling->reservation_ = loop.reserve();
+  sampling->reservation_ = request.place ? *request.place : loop.reserve();
   sampling->reservation_.client = client;
   ++*beside;
   sampling->counted_ = std::shared_ptr<void>(nullptr, [beside](void*) { --*beside; });

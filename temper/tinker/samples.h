@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct SampleRequest {
   std::vector<int32_t> prompt;
   ImageSpans images;           // which of its tokens stand for images
   std::shared_ptr<void> held;  // counts the images' bytes (SamplerLoop::hold)
+  // Its place at the sampler, where it got one before its images were decoded.
+  std::optional<serve::Reservation> place = {};
   int64_t num_samples = 1;
   generate::GenerationOptions options;
   bool prompt_logprobs = false;

@@ -533,10 +533,12 @@ std::vector<Report::Table> Trainer::tables_of(const RunDirectory& directory) con
 }
 
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
-                    RunDirectory& directory, Task& task) {
+                    RunDirectory& directory, Task& task,
+                    const rewards::RewardSet::Make& make_reward) {
   std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
   if (!config.train.eval_rewards.empty())
-    hooks.push_back(std::make_unique<RewardEvaluation>(config, roles.policy, mesh, directory));
+    hooks.push_back(
+        std::make_unique<RewardEvaluation>(config, roles.policy, mesh, directory, make_reward));
   hooks.insert(hooks.begin(), opening(config, roles, mesh, task));
   // Before hooks that keep weights.
   if (mesh.world->size() > 1)

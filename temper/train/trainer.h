@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "temper/dist/mesh.h"
+#include "temper/rewards/reward.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
 #include "temper/train/offload/disk_inputs.h"
@@ -103,8 +104,10 @@ class Trainer {
 // The metrics of the trainer itself, for the console and the report.
 std::vector<MetricInfo> trainer_metrics();
 
-// A verb's run: a trainer with the hooks that the config asks for.
+// A verb's run: a trainer with the hooks that the config asks for. make_reward: makes those of
+// train.eval_rewards.
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
-                    RunDirectory& directory, Task& task);
+                    RunDirectory& directory, Task& task,
+                    const rewards::RewardSet::Make& make_reward = rewards::make_reward);
 
 }  // namespace temper::train

@@ -21,9 +21,9 @@ using generate::remote::ServerPool;
 
 namespace {
 
-// Of a path: a label may have any character.
-std::string path_name(const std::string& label) {
-  std::string hex;
+// Of a path: a label may have any character, and one in train.eval_rewards be that of another one.
+std::string path_name(const std::string& label, bool evaluates) {
+  std::string hex = evaluates ? "evaluation-" : "";
   for (const unsigned char c : label)
     for (const int digit : {c >> 4, c & 15}) hex += "0123456789abcdef"[digit];
   return hex;
@@ -31,8 +31,10 @@ std::string path_name(const std::string& label) {
 
 class ServedReward : public rewards::Reward {
  public:
-  ServedReward(rewards::RewardSection section, std::shared_ptr<ServerPool> pool)
-      : section_(std::move(section)), pool_(std::move(pool)) {
+  ServedReward(rewards::RewardSection section, bool evaluates, std::shared_ptr<ServerPool> pool)
+      : section_(std::move(section)),
+        path_(str(kJudge, "/", path_name(section_.label(), evaluates))),
+        pool_(std::move(pool)) {
     // Reads no weights, and knows what a judge reads.
     if (section_.judge.model) local_ = rewards::make_reward(section_);
   }
@@ -40,8 +42,7 @@ class ServedReward : public rewards::Reward {
   std::vector<rewards::Verdict> judge(std::span<const rewards::Sample> samples) override {
     if (!alone_) {
       try {
-        const std::string path = std::string(kJudge) + "/" + path_name(section_.label());
-        return parse_verdicts(pool_->post(path, samples_text(samples), turn_++), samples.size());
+        return parse_verdicts(pool_->post(path_, samples_text(samples), turn_++), samples.size());
       } catch (const NoServer& e) {
         alone_ = true;
         if (heard_) heard_(str(e.what(), "; this process judges from now on"), false);
@@ -58,6 +59,7 @@ class ServedReward : public rewards::Reward {
 
  private:
   const rewards::RewardSection section_;
+  const std::string path_;
   const std::shared_ptr<ServerPool> pool_;
   std::unique_ptr<rewards::Reward> local_;  // null until it is needed
   Heard heard_;
@@ -67,13 +69,14 @@ class ServedReward : public rewards::Reward {
 
 }  // namespace
 
-rewards::RewardSet::Make served_rewards(RoleRanks& role_ranks) {
+rewards::RewardSet::Make served_rewards(RoleRanks& role_ranks, bool evaluates) {
   auto pool = std::make_shared<ServerPool>(role_ranks.judging(), rank_protocol());
   role_ranks.watch(pool, role_ranks.roles().reward);
-  return [pool](const rewards::RewardSection& section) -> std::unique_ptr<rewards::Reward> {
-    if (!section.is_model()) return rewards::make_reward(section);
-    return std::make_unique<ServedReward>(section, pool);
-  };
+  return
+      [pool, evaluates](const rewards::RewardSection& section) -> std::unique_ptr<rewards::Reward> {
+        if (!section.is_model()) return rewards::make_reward(section);
+        return std::make_unique<ServedReward>(section, evaluates, pool);
+      };
 }
 
 train::RunOutcome serve_rewards(train::RunConfig& config,
@@ -82,8 +85,13 @@ train::RunOutcome serve_rewards(train::RunConfig& config,
   RankServer server(world, config.training_ranks(world.size()).size());
   models::use_device(config.device_choice());
   std::map<std::string, std::unique_ptr<rewards::Reward>> models;
-  for (const rewards::RewardSection& section : rewards)
-    if (section.is_model()) models[path_name(section.label())] = rewards::make_reward(section);
+  const auto add = [&](std::span<const rewards::RewardSection> sections, bool evaluates) {
+    for (const rewards::RewardSection& section : sections)
+      if (section.is_model())
+        models[path_name(section.label(), evaluates)] = rewards::make_reward(section);
+  };
+  add(rewards, false);
+  add(config.train.eval_rewards, true);
   train::find_model(config);
   const auto tokenizer = Tokenizer::load_directory(config.model.path);
   const auto images = train::images_of(config, tokenizer.get());

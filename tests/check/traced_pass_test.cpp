@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
+#include <omp.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
+#include "temper/ops/native/attention_view.h"
+#include "temper/ops/native/native.h"
 #include "temper/train/forward_pass.h"
 #include "tests/models/golden.h"
 
@@ -52,6 +55,31 @@ class CountedHost : public c10::Allocator {
  private:
   static constexpr uint8_t kPriority = 100;
   c10::Allocator* const before_;
+};
+
+// With what attention's kernels take in tensors that are counted.
+class CountedKernels : public ops::NativeBackend {
+ public:
+  ops::AttentionResult attention(const ops::AttentionSpec& spec, const ops::RotaryTable& rotary,
+                                 const Forest& forest, int64_t first, const at::Tensor& q,
+                                 const at::Tensor& k, const at::Tensor& v) const override {
+    const at::Tensor taken = at::empty({bytes(spec, forest).forward}, at::kByte);
+    return NativeBackend::attention(spec, rotary, forest, first, q, k, v);
+  }
+  ops::AttentionGradients attention_backward(const ops::AttentionSpec& spec,
+                                             const ops::RotaryTable& rotary, const Forest& forest,
+                                             int64_t first, const at::Tensor& q,
+                                             const at::Tensor& k, const at::Tensor& v,
+                                             const ops::AttentionResult& result,
+                                             const at::Tensor& dout) const override {
+    const at::Tensor taken = at::empty({bytes(spec, forest).backward}, at::kByte);
+    return NativeBackend::attention_backward(spec, rotary, forest, first, q, k, v, result, dout);
+  }
+
+ private:
+  static kernels::AttentionMemory bytes(const ops::AttentionSpec& spec, const Forest& forest) {
+    return kernels::attention_memory(ops::attention_shape(spec), ops::forest_view(spec, forest));
+  }
 };
 
 constexpr int64_t kRows = 3, kTokens = 400, kTargets = 100;
@@ -93,9 +121,12 @@ int64_t measured(const std::string& directory, const Run& run) {
     model->forward(train::context_of(pass, {}));  // tables of positions
   }
   if (!run.first) once();
+  static const CountedKernels kernels;
+  ops::choose_cpu_backend(kernels);
   const CountedHost counted;
   const int64_t before = CountedHost::peak = CountedHost::live = 0;
   once();
+  ops::choose_cpu_backend(ops::native_backend());
   return CountedHost::peak - before;
 }
 
@@ -141,4 +172,18 @@ TEST_CASE("a pass without numbers takes what the pass takes, in every family") {
       CHECK(planned > 0.88 * taken);
     }
   }
+}
+
+TEST_CASE("scores that a thread keeps count for every thread") {
+  const int before = omp_get_max_threads();
+  const auto planned = [](int threads) {
+    omp_set_num_threads(threads);
+    return traced(golden_model("llama"), {});
+  };
+  constexpr int kMany = 200;
+  const int64_t one = planned(1), many = planned(kMany);
+  omp_set_num_threads(before);
+  constexpr int64_t kScores = 48 * kTokens * 4;  // of a block's rows, a thread's
+  CHECK(many > kMany * kScores);
+  CHECK(many < one + kMany * 4 * kScores);
 }

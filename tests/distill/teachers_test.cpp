@@ -166,3 +166,25 @@ TEST_CASE("what several teachers cannot do is said") {
   says(error(teachers("qwen3", "qwen3", ", groups: x"), {"data.balance.mode=none"}),
        "distill.teacher: found `groups`, which data.balance makes");
 }
+
+TEST_CASE("an evaluation's row that no teacher has is named before the first step") {
+  const std::string eval = kTeachers / "eval.jsonl";
+  write_file_atomic(eval, R"({"input_ids": [3, 4, 5], "labels": [-100, 4, 5], "prompt_ids": [3],)"
+                          R"( "task": "x"})"
+                          "\n"
+                          R"({"input_ids": [3, 4, 5], "labels": [-100, 4, 5], "prompt_ids": [3],)"
+                          R"( "task": "other"})"
+                          "\n");
+  for (const std::string strategy : {"logit", "on_policy"}) {
+    CAPTURE(strategy);
+    const std::string output = kTeachers / "without";
+    const std::string said =
+        runs::error_of(output, with(keys(teachers("qwen3", "qwen3", ", groups: x", ", groups: y")),
+                                    {"data.eval=" + eval, "distill.strategy=" + strategy}));
+    CHECK(said.find(eval + ":2: distill.teacher: no teacher has the group `other`") != said.npos);
+    CHECK(!std::filesystem::exists(output + "/checkpoints"));
+    CHECK((!std::filesystem::exists(output + "/metrics.jsonl") ||
+           read_file(output + "/metrics.jsonl").empty()));
+    std::filesystem::remove_all(output);
+  }
+}

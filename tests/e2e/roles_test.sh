@@ -195,11 +195,14 @@ refused 'the run has one rank' grpo run.yaml 'roles.rollout=[1]'
 # A reward model on a rank of its own: the same rewards, and the run goes on where it is killed.
 "$temper" reward model.path=model data.train=pairs.jsonl train.max_steps=1 output_dir=rm > rm.log 2>&1 || fail "reward: $(tail -2 rm.log)"
 by_model='rewards=[{name: rm, model: rm/final}, {name: length, weight: 0.1}]'
-run one-rm "$by_model"
-run served-rm "$by_model" --nproc 2 'roles.reward=[1]'
+by_eval=(data.eval=prompts.jsonl 'train.eval_rewards=[{name: rm, model: rm/final}]')
+run one-rm "$by_model" "${by_eval[@]}"
+run served-rm "$by_model" "${by_eval[@]}" --nproc 2 'roles.reward=[1]'
 as one-rm served-rm
+value one-rm/metrics.jsonl eval/reward_mean > evaluated
+[ -s evaluated ] && value served-rm/metrics.jsonl eval/reward_mean | diff evaluated - || fail "served-rm evaluates otherwise than one-rm"
 # The plan of a rank that trains has the reward model only where that rank has it.
-parts() { "$temper" check grpo run.yaml "$by_model" --json output_dir=planned "$@" | python3 -c 'import json, sys; report = json.load(sys.stdin); print(*report["plan"]["parts"], *(c["message"] for c in report["checks"]))'; }
+parts() { "$temper" check grpo run.yaml "$by_model" "${by_eval[@]}" --json output_dir=planned "$@" | python3 -c 'import json, sys; report = json.load(sys.stdin); print(*report["plan"]["parts"], *(c["message"] for c in report["checks"]))'; }
 parts | grep -q 'reward_rm' || fail "plan without roles: $(parts)"
 parts --nproc 2 'roles.reward=[1]' > parts.txt
 grep -q 'a reward model on ranks of its own' parts.txt && ! grep -q 'reward_rm' parts.txt || fail "plan with roles.reward: $(cat parts.txt)"

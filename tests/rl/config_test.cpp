@@ -311,6 +311,48 @@ TEST_CASE("servers that keep their weights are not for a run that stops at a mis
   CHECK(error({"rollout.server.sync=none", "rl.on_mismatch=stop", "train.max_steps=3"}) == refused);
 }
 
+TEST_CASE("rows of embeddings that servers do not get are refused") {
+  const auto error = [](const std::string& kind, std::vector<std::string> more) {
+    more.insert(more.end(), {"rollout.server.kind=" + kind,
+                             "rollout.server.urls=[http://127.0.0.1:8000]"});
+    return load_error(more);
+  };
+  const auto has = [](const std::string& found, const std::string& part) {
+    CAPTURE(found);
+    CHECK(found.find(part) != found.npos);
+  };
+  const std::string lora = "adapter.method=lora", tokens = "model.new_tokens=[<a>]",
+                    rows = "adapter.train_tokens=[a]", new_rows = "adapter.train_tokens=new",
+                    keeps = "rollout.server.sync=none",
+                    no_tokens = "model.new_tokens: found tokens with rollout.server",
+                    no_rows = "adapter.train_tokens: found tokens with rollout.server";
+  for (const std::string& kind : generate::remote::server_kinds().names()) {
+    CAPTURE(kind);
+    const bool takes = generate::remote::make_protocol(kind, 0)->takes_token_rows();
+    CHECK(error(kind, {lora}) == "no error");
+    has(error(kind, {lora, rows}), takes ? "no error" : no_rows);
+    has(error(kind, {lora, tokens, new_rows}), takes ? "no error" : no_rows);
+    CHECK(error(kind, {lora, rows, keeps}) == "no error");
+    has(error(kind, {lora, tokens}), no_tokens);
+    has(error(kind, {lora, tokens, new_rows, keeps}), no_tokens);
+    // The whole model is sent.
+    CHECK(error(kind, {tokens}) == "no error");
+    has(error(kind, {tokens, keeps}), no_tokens);
+  }
+  CHECK(generate::remote::make_protocol("openai", 0)->takes_token_rows());
+  CHECK(load_error({lora, tokens, new_rows}) == "no error");
+}
+
+TEST_CASE("ranks judge where any reward has a model, of an evaluation, too") {
+  CHECK(load_error({"roles.reward=[1]"}).find("no entry of rewards has a model") !=
+        std::string::npos);
+  const std::string evaluated = "train.eval_rewards=[{model: m}]", rows = "data.eval=rows.jsonl";
+  CHECK(load_error({"roles.reward=[1]", evaluated, rows}) == "no error");
+  CHECK(load_error({"roles.reward=[1]", evaluated, rows, "rl.replay=r.jsonl"}) == "no error");
+  CHECK(load_error({"roles.reward=[1]", "train.eval_rewards=[gsm8k]", rows})
+            .find("no entry of rewards has a model") != std::string::npos);
+}
+
 TEST_CASE("sizes of images that servers would not know are refused") {
   const std::string server = "rollout.server.urls=[http://127.0.0.1:8000]";
   for (const std::string key : {"data.min_image_pixels", "data.max_image_pixels"}) {

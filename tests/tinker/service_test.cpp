@@ -498,6 +498,37 @@ TEST_CASE("images of prompts are decoded beside the requests, once all else is r
   CHECK(is_refused([&] { server.service->sample(kMe, body); }, "found 513 tokens"));
 }
 
+TEST_CASE("a full server refuses a request with images at once, before it decodes them") {
+  auto images = std::make_shared<data::ImageFormat>();
+  images->processor = std::make_shared<const TwoTokens>();
+  images->token = 60;
+  struct Idle : generate::CompletionSource {
+    generate::RequestId submit(generate::Request, generate::Callbacks) override { return 1; }
+    void cancel(generate::RequestId) override {}
+    bool step(const generate::Callbacks&) override { return false; }
+    void rest() override {}
+  } source;
+  serve::SamplerLoop loop(false, 1);
+  loop.begin(source, "initial");
+  {
+    TinyServer server([&](ServiceOptions& o) { o.chunks.images = images; }, &loop);
+    std::string text;
+    append_base64(read_file(golden_path("images/files/grey.png")), text);
+    Json body = sampling_of(base_sampler(server, server.session), 4);
+    body["prompt"]["chunks"].push_back({{"type", "image"}, {"data", text}});
+    body["seq_id"] = 1;
+    {
+      const serve::Reservation other = loop.reserve();
+      CHECK_THROWS_AS(server.service->sample(kMe, body), serve::TooManyRequests);
+    }
+    // Its place is its own from then on, and its number was free again.
+    CHECK_NOTHROW(server.service->sample(kMe, body));
+    CHECK_THROWS_AS(loop.reserve(), serve::TooManyRequests);
+    server.service->close();
+  }
+  loop.end();
+}
+
 TEST_CASE("keys take turns at the engine") {
   struct Source : generate::CompletionSource {
     generate::RequestId submit(generate::Request request, generate::Callbacks) override {

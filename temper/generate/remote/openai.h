@@ -11,6 +11,7 @@ class OpenAi : public Protocol {
   using Protocol::Protocol;
   int64_t most_samples() const override { return 1024; }
   bool takes_images() const override { return true; }
+  bool takes_token_rows() const override { return true; }
   std::vector<RemoteSample> sample(http::Client& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override;

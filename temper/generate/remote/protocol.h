@@ -73,6 +73,8 @@ class Protocol {
   virtual int64_t most_samples() const = 0;
   // Whether a prompt of ids may have images (Request::rows).
   virtual bool takes_images() const { return false; }
+  // Whether an adapter that it loads may have rows of embeddings (trainable_token_indices).
+  virtual bool takes_token_rows() const { return false; }
   // Whose names and ranges the server has.
   virtual Api api() const { return Api::kOpenAi; }
   // How a request is sampled, in the server's own names: members of the request's body (openai,

@@ -12,6 +12,7 @@ class Vllm final : public OpenAi {
 
   Api api() const override { return Api::kVllm; }
   bool takes_images() const override { return false; }
+  bool takes_token_rows() const override { return false; }
 
   void load(http::Client& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {

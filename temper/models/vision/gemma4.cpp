@@ -237,11 +237,11 @@ class Gemma4Tower : public Tower {
         projector_(*this, c),
         rotary_({.theta = c.theta}, c.head_dim / 2) {}
 
-  // [patches, 3 · p · p], row by row; rows beyond the grid's are padding.
+  // [patches, 3 · p · p], row by row.
   ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_image(image);
     const int64_t rows = image.grid_rows, columns = image.grid_columns, n = rows * columns;
-    const at::Tensor patches = image.values.narrow(0, 0, n).to(model_.embedder.table.device());
+    const at::Tensor patches = image.values.to(model_.embedder.table.device());
     const nn::Context context{.forest = all_open({n}), .adapter = adapter};
     constexpr double kNone = std::numeric_limits<double>::infinity();
     std::vector<int64_t> column, row, of_row;
@@ -276,7 +276,7 @@ class Gemma4Tower : public Tower {
                      " columns of patches, expected multiples of ", c_.pool, " up to ", c_.places);
     check<DataError>(image.values.defined() && image.values.dim() == 2 &&
                          image.values.scalar_type() == at::kFloat &&
-                         image.values.size(0) >= rows * columns && image.values.size(1) == width,
+                         image.values.size(0) == rows * columns && image.values.size(1) == width,
                      "an image's pixels of another form, expected [", rows * columns, ", ", width,
                      "] float32");
   }

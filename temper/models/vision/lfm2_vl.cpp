@@ -66,21 +66,17 @@ class Lfm2VlTower : public Tower {
 
   ImageFeatures forward(const ImagePixels& image, int adapter) override {
     check_tiles(image);
-    std::vector<at::Tensor> patches, shares;
+    std::vector<at::Tensor> shares;
     std::vector<int64_t> counts;
-    for (size_t t = 0; t < image.tiles.size(); ++t) {
-      const auto& [rows, columns] = image.tiles[t];
+    for (const auto& [rows, columns] : image.tiles) {
       counts.push_back(rows * columns);
-      if (image.values.dim() == 3)
-        patches.push_back(image.values[static_cast<int64_t>(t)].narrow(0, 0, counts.back()));
       shares.push_back(shares_of_tile(rows, columns));
     }
-    if (patches.empty()) patches.push_back(image.values);
     const at::Device device = tower_.device();
     const at::Tensor table = tower_.positions().value().t().contiguous();
     const at::Tensor position = ops::linear(ops::LinearInput::plain(at::cat(shares).to(device)),
                                             {{ops::Weight(table), {}}})[0];
-    const at::Tensor x = tower_.forward(at::cat(patches).to(device), position, counts, adapter);
+    const at::Tensor x = tower_.forward(image.values.to(device), position, counts, adapter);
     std::vector<at::Tensor> cells;
     int64_t first = 0;
     for (const auto& [rows, columns] : image.tiles) {
@@ -95,24 +91,19 @@ class Lfm2VlTower : public Tower {
   void check_tiles(const ImagePixels& image) const {
     constexpr int64_t kMostSide = 1 << 15;
     const at::Tensor& x = image.values;
-    const bool padded = x.defined() && x.dim() == 3;
-    check<DataError>(x.defined() && (padded || x.dim() == 2) && x.scalar_type() == at::kFloat &&
-                         x.size(-1) == config_.patch_width() && !image.tiles.empty() &&
-                         (!padded || x.size(0) == std::ssize(image.tiles)),
+    check<DataError>(x.defined() && x.dim() == 2 && x.scalar_type() == at::kFloat &&
+                         x.size(1) == config_.patch_width() && !image.tiles.empty(),
                      "an image's pixels of another form, expected [patches, ",
-                     config_.patch_width(), "] or [tiles, patches, ", config_.patch_width(),
-                     "] float32 of ", image.tiles.size(), " tiles");
+                     config_.patch_width(), "] float32 of ", image.tiles.size(), " tiles");
     int64_t all = 0;
     for (const auto& [rows, columns] : image.tiles) {
       check<DataError>(rows > 0 && columns > 0 && rows <= kMostSide && columns <= kMostSide &&
-                           rows % factor_ == 0 && columns % factor_ == 0 &&
-                           rows * columns <= x.size(padded ? 1 : 0),
+                           rows % factor_ == 0 && columns % factor_ == 0,
                        "a tile of ", rows, " rows and ", columns,
                        " columns of patches, expected multiples of ", factor_);
       all += rows * columns;
     }
-    check<DataError>(padded || all == x.size(0), "tiles of ", all, " patches, and the image has ",
-                     x.size(0));
+    check<DataError>(all == x.size(0), "tiles of ", all, " patches, and the image has ", x.size(0));
   }
   at::Tensor shares_of_tile(int64_t rows, int64_t columns) const {
     const auto by_row = shares_of(rows, side_), by_column = shares_of(columns, side_);

@@ -97,38 +97,24 @@ at::Tensor SiglipTower::forward(const at::Tensor& patches, const at::Tensor& pos
   return parts_->post_norm.forward(x);
 }
 
-at::Tensor SiglipTower::square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
+at::Tensor SiglipTower::square_tiles(const at::Tensor& patches, const SiglipConfig& config,
                                      const std::vector<int64_t>& place, int adapter) {
-  const at::Tensor patches = patches_of(tiles, config).to(device());
-  const int64_t of_tile = std::ssize(place), count = patches.size(0) / of_tile;
+  const int64_t of_tile = std::ssize(place);
+  check<DataError>(patches.defined() && patches.dim() == 2 && patches.scalar_type() == at::kFloat &&
+                       patches.size(0) > 0 && patches.size(0) % of_tile == 0 &&
+                       patches.size(1) == config.patch_width(),
+                   "an image's pixels of another form, expected [tiles · ", of_tile, ", ",
+                   config.patch_width(), "] float32");
+  const int64_t count = patches.size(0) / of_tile;
   std::vector<int64_t> ids;
   for (int64_t tile = 0; tile < count; ++tile) ids.insert(ids.end(), place.begin(), place.end());
-  return forward(patches, ops::embedding(positions().value(), ids),
+  return forward(patches.to(device()), ops::embedding(positions().value(), ids),
                  std::vector<int64_t>(static_cast<size_t>(count), of_tile), adapter);
 }
 
 const nn::Parameter& SiglipTower::positions() const { return parts_->embeddings.position.weight; }
 
 at::Device SiglipTower::device() const { return positions().device(); }
-
-at::Tensor patches_of(const at::Tensor& tiles, const SiglipConfig& c) {
-  const int64_t of_tile = c.side() * c.side();
-  if (tiles.defined() && tiles.dim() == 2 && tiles.scalar_type() == at::kFloat &&
-      tiles.size(0) > 0 && tiles.size(0) % of_tile == 0 && tiles.size(1) == c.patch_width())
-    return tiles;
-  check<DataError>(tiles.defined() && tiles.dim() == 4 && tiles.scalar_type() == at::kFloat &&
-                       tiles.size(0) > 0 && tiles.size(1) == c.channels &&
-                       tiles.size(2) == c.image_size && tiles.size(3) == c.image_size,
-                   "an image's pixels of another form, expected [tiles · ", of_tile, ", ",
-                   c.patch_width(), "] or [tiles, ", c.channels, ", ", c.image_size, ", ",
-                   c.image_size, "] float32");
-  const int64_t side = c.side(), p = c.patch_size, used = side * p;
-  return tiles.narrow(2, 0, used)
-      .narrow(3, 0, used)
-      .reshape({tiles.size(0), c.channels, side, p, side, p})
-      .permute({0, 2, 4, 1, 3, 5})
-      .reshape({tiles.size(0) * side * side, c.patch_width()});
-}
 
 at::Tensor merged_cells(const at::Tensor& x, int64_t tiles, int64_t rows, int64_t columns,
                         int64_t s) {

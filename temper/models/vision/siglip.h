@@ -36,9 +36,9 @@ class SiglipTower : public nn::Module {
   // hidden_size]. Differentiable.
   at::Tensor forward(const at::Tensor& patches, const at::Tensor& position,
                      const std::vector<int64_t>& tiles, int adapter);
-  // The same of tiles that are squares of SiglipConfig::side() patches (patches_of): patch i of
-  // each has the position place[i] of those learned.
-  at::Tensor square_tiles(const at::Tensor& tiles, const SiglipConfig& config,
+  // The same of tiles that are squares of SiglipConfig::side() patches: patch i of each has the
+  // position place[i] of those learned. Throws DataError unless patches are float32 of whole tiles.
+  at::Tensor square_tiles(const at::Tensor& patches, const SiglipConfig& config,
                           const std::vector<int64_t>& place, int adapter);
   // [positions, hidden_size], as learned.
   const nn::Parameter& positions() const;
@@ -48,10 +48,6 @@ class SiglipTower : public nn::Module {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
-
-// Patches [tiles · rows · columns, channels · p · p] of tiles [tiles, channels, height, width], or
-// such patches as they are. Throws DataError unless they are float32 of these sides.
-at::Tensor patches_of(const at::Tensor& tiles, const SiglipConfig& config);
 
 // The rows of cells of s x s patches of tiles with these rows and columns of patches: [N, width] ->
 // [N / s², s² width], a cell's patches side by side.

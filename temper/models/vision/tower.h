@@ -20,12 +20,10 @@
 
 namespace temper::models {
 
-// One image as transformers' processor of the family gives it.
+// One image as the family's ImageProcessor cuts it.
 struct ImagePixels {
   // float32 [patches, numbers of a patch], of all tiles one after another; a patch is [channels,
-  // frames, p, p], of LFM2-VL and Gemma 4 [p, p, channels]. Or, as those processors give them,
-  // [tiles, channels, height, width] (Gemma 3, SmolVLM), [tiles, patches, ..] with padding
-  // (LFM2-VL).
+  // frames, p, p], of LFM2-VL and Gemma 4 [p, p, channels].
   at::Tensor values;
   int64_t grid_rows = 0, grid_columns = 0;  // of patches: Qwen (by merged cell), Gemma 4
   // Each tile's rows and columns of patches, which LFM2-VL reads.

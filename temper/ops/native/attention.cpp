@@ -6,27 +6,12 @@
 #include <cstring>
 
 #include "temper/base/error.h"
+#include "temper/ops/native/attention_view.h"
 #include "temper/ops/native/head_vectors.h"
-#include "temper/ops/native/kernels/attention/forest_attention.h"
 #include "temper/ops/native/native.h"
 
 namespace temper::ops {
 namespace {
-
-kernels::AttentionShape attention_shape(const AttentionSpec& s) {
-  return {s.num_heads, s.num_kv_heads, s.head_dim,    s.scale,
-          s.soft_cap,  s.window,       s.cache_dtype, s.values_in_keys};
-}
-static_assert(sizeof(kernels::OpenPositions) == sizeof(OpenSpan));
-kernels::ForestView forest_view(const AttentionSpec& s, const Forest& f) {
-  const bool opens = !s.causal && !f.open.empty();
-  return {f.num_tokens(),
-          f.num_segments(),
-          f.segment_start.data(),
-          f.parent.data(),
-          f.subtree_end.data(),
-          opens ? reinterpret_cast<const kernels::OpenPositions*>(f.open.data()) : nullptr};
-}
 
 template <class T>
 void join_sinks(const AttentionSpec& spec, at::Tensor& out, at::Tensor& lse) {
@@ -205,9 +190,9 @@ CachePage NativeBackend::cache_page(std::span<const AttentionSpec> layers,
                                     at::Device /*device*/) const {
   return {kernels::page_tokens(), NativeKvStore(layers).page_bytes()};
 }
-// Its kernels compute blocks of a few rows, one a thread. In memory are queries and keys as they
-// read them, values where these are rounded, and in the backward pass the gradients of normed
-// queries.
+// In LibTorch's memory are queries and keys as the kernels read them, values where these are
+// rounded, and in the backward pass the gradients of normed queries; what the kernels take
+// themselves depends on the forest (kernels::attention_memory).
 int64_t NativeBackend::attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                                          at::Device /*device*/) const {
   const bool rounds = spec.cache_dtype != CacheDtype::kFloat32;

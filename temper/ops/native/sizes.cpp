@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "temper/ops/aten/aten.h"
+#include "temper/ops/native/attention_view.h"
 #include "temper/ops/native/weight_views.h"
 
 namespace temper::ops {
@@ -29,7 +30,8 @@ class AtenSizes : public AtenBackend {
   AttentionResult attention(const AttentionSpec& spec, const RotaryTable& /*rotary*/,
                             const Forest& forest, int64_t /*first*/, const at::Tensor& q,
                             const at::Tensor& /*k*/, const at::Tensor& /*v*/) const override {
-    const at::Tensor scratch = scratch_of(spec, forest, q);
+    const at::Tensor scratch = scratch_of(spec, forest, q),
+                     of_kernels = kernel_memory(spec, forest, false);
     return {at::empty_like(q), at::empty({q.size(0), spec.num_heads}, q.options())};
   }
   AttentionGradients attention_backward(const AttentionSpec& spec, const RotaryTable& /*rotary*/,
@@ -37,7 +39,8 @@ class AtenSizes : public AtenBackend {
                                         const at::Tensor& q, const at::Tensor& k,
                                         const at::Tensor& /*v*/, const AttentionResult& /*result*/,
                                         const at::Tensor& /*dout*/) const override {
-    const at::Tensor scratch = scratch_of(spec, forest, q);
+    const at::Tensor scratch = scratch_of(spec, forest, q),
+                     of_kernels = kernel_memory(spec, forest, true);
     AttentionGradients d{at::empty_like(q), at::empty_like(k), at::empty_like(k),
                          empty_or_none(spec.q_norm), empty_or_none(spec.k_norm)};
     if (spec.values_in_keys) {
@@ -90,6 +93,11 @@ class AtenSizes : public AtenBackend {
  protected:
   // What a composition of operators holds besides, of a tensor's size.
   virtual at::Tensor composed(const at::Tensor& x) const { return at::empty_like(x); }
+  // What attention's kernels, or those of its backward pass, take themselves.
+  virtual at::Tensor kernel_memory(const AttentionSpec& /*spec*/, const Forest& /*forest*/,
+                                   bool /*backward*/) const {
+    return {};
+  }
 
  private:
   struct Entries {
@@ -212,6 +220,13 @@ class NativeSizes : public AtenSizes {
 
  protected:
   at::Tensor composed(const at::Tensor&) const override { return {}; }
+  at::Tensor kernel_memory(const AttentionSpec& spec, const Forest& forest,
+                           bool backward) const override {
+    const kernels::AttentionMemory bytes =
+        kernels::attention_memory(attention_shape(spec), forest_view(spec, forest));
+    return at::empty({backward ? bytes.backward : bytes.forward},
+                     at::TensorOptions(at::kByte).device(at::kMeta));
+  }
 
  private:
   using Tensors = std::vector<at::Tensor>;

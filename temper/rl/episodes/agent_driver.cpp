@@ -6,6 +6,7 @@
 #include <deque>
 #include <iterator>
 #include <list>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -97,13 +98,19 @@ std::string digests_of(const SessionTurn& turn) {
   return digests;
 }
 
-bool comes_before(const Path& a, const Path& b) {
-  return std::lexicographical_compare(
-      a.begin(), a.end(), b.begin(), b.end(), [](const SessionTurn* x, const SessionTurn* y) {
-        const std::string of_x = digests_of(*x), of_y = digests_of(*y);
-        return std::tie(x->context, of_x, x->attempt, x->choice) <
-               std::tie(y->context, of_y, y->attempt, y->choice);
-      });
+void sort_by_turns(std::vector<Path>& paths) {
+  std::map<const SessionTurn*, std::string> digests;
+  for (const Path& path : paths)
+    for (const SessionTurn* turn : path)
+      if (const auto [of, is_new] = digests.try_emplace(turn); is_new)
+        of->second = digests_of(*turn);
+  const auto is_before = [&](const SessionTurn* x, const SessionTurn* y) {
+    return std::tie(x->context, digests.at(x), x->attempt, x->choice) <
+           std::tie(y->context, digests.at(y), y->attempt, y->choice);
+  };
+  std::sort(paths.begin(), paths.end(), [&](const Path& a, const Path& b) {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(), is_before);
+  });
 }
 
 // A completion for each last turn of the session's tree: the turns from the beginning of its
@@ -113,7 +120,7 @@ bool comes_before(const Path& a, const Path& b) {
 std::vector<SampledEpisode> episodes_of(const serve::Session::Record& record,
                                         const Tokenizer& tokenizer) {
   std::vector<Path> paths = paths_to_leaves(record.turns);
-  std::sort(paths.begin(), paths.end(), comes_before);
+  sort_by_turns(paths);
   std::set<const SessionTurn*> trained;
   std::vector<SampledEpisode> episodes;
   for (const Path& path : paths) {

@@ -18,6 +18,19 @@ constexpr const char* kPrefix = "step-";
 
 }  // namespace
 
+void check_server_takes(const RlConfig& config, const train::Policy& policy) {
+  if (!policy.lora || !config.adapter.path) return;
+  const bool syncs = config.rollout.server.sync == generate::ServerSection::Sync::kDisk,
+             rows = !policy.lora->trained_tokens.empty();
+  config.require(!syncs || !rows || config.servers_take_rows(), "adapter.path",
+                 "the adapter has rows of embeddings (trainable_token_indices), which servers of "
+                 "kind ",
+                 config.rollout.server.kind, " do not take; merge it (temper export)");
+  config.require(config.model.new_tokens.empty() || (syncs && rows), "adapter.path",
+                 "the adapter was trained with new tokens (model.new_tokens), whose rows the "
+                 "servers of rollout.server do not get; merge it (temper export)");
+}
+
 ServerPolicy::ServerPolicy(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
                            train::Messages& messages, std::function<bool()> stop)
     : config_(config),
@@ -28,6 +41,7 @@ ServerPolicy::ServerPolicy(const RlConfig& config, train::Policy& policy, const 
       messages_(messages),
       servers_(config, policy, mesh),
       engine_(servers_.pool(), policy.tokenizer) {
+  check_server_takes(config, policy);
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
   // Each call is a new event, though its words may be the same.

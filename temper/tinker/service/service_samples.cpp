@@ -55,7 +55,7 @@ Json Service::sample(const std::string& owner, const Json& body) {
   const bool decodes = !request.images.empty();
   SamplerPointer sampler;
   std::string future;
-  bool waits = false;
+  bool waits = false, ready = false;
   {
     const std::lock_guard lock(mutex_);
     sampler = sampler_of(owner, id);
@@ -73,17 +73,18 @@ Json Service::sample(const std::string& owner, const Json& body) {
     if (seq) sampler->asked[*seq] = {digest, future, request.num_samples};
     while (sampler->asked.size() > kMostAsked) sampler->asked.erase(sampler->asked.begin());
     waits = !decodes && put_off(sampler, request, future);
-  }
-  if (decodes)
-    images_.run(owner, [this, sampler, request, future] {
-      guarded(future, [&] { decode_and_begin(sampler, request, future); });
-    });
-  if (waits || decodes) {
-    sampling_.wake();
-    return sample_answer(future, request.num_samples);
+    ready = sampler->ready && request.targets.shape.empty();
   }
   try {
-    begin_sampling(sampler, request, future);
+    if (decodes) {
+      // As without images: a full server says so at once.
+      if (ready) request.place = sampling_.reserve();
+      images_.run(owner, [this, sampler, request, future] {
+        guarded(future, [&] { decode_and_begin(sampler, request, future); });
+      });
+    } else if (!waits) {
+      begin_sampling(sampler, request, future);
+    }
   } catch (...) {
     // Refused at once: the number is free again.
     const std::lock_guard lock(mutex_);
@@ -92,6 +93,7 @@ Json Service::sample(const std::string& owner, const Json& body) {
     futures_.fail(future, "the request was refused", FailureCategory::kUser);
     throw;
   }
+  if (waits || decodes) sampling_.wake();
   return sample_answer(future, request.num_samples);
 }
 

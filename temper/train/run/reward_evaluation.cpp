@@ -115,13 +115,14 @@ std::vector<std::vector<data::PromptRow>> evaluation_prompts(const RunConfig& co
 }
 
 RewardEvaluation::RewardEvaluation(const RunConfig& config, const Policy& policy,
-                                   const dist::Mesh& mesh, Messages& messages)
+                                   const dist::Mesh& mesh, Messages& messages,
+                                   const rewards::RewardSet::Make& make_reward)
     : config_(config),
       policy_(policy),
       group_(*mesh.data_parallel),
       messages_(messages),
       options_(config.sampling()->options(config.seed)),
-      rewards_(config.train.eval_rewards, policy.tokenizer != nullptr),
+      rewards_(config.train.eval_rewards, policy.tokenizer != nullptr, make_reward),
       closings_(config.train.eval_rewards, policy.tokenizer.get(),
                 generate::ends_of(options_, *policy.model)),
       set_names_(

@@ -34,7 +34,8 @@ class RewardEvaluation : public Hook {
  public:
   // Starts the rewards and reads the prompts. Throws ConfigError, DataError.
   RewardEvaluation(const RunConfig& config, const Policy& policy, const dist::Mesh& mesh,
-                   Messages& messages);
+                   Messages& messages,
+                   const rewards::RewardSet::Make& make_reward = rewards::make_reward);
 
   Evaluated evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
 

@@ -136,6 +136,27 @@ class TreeGradient {
   float* sums_;  // dK, then dV, of the tree's pages: [pages][kPage][D]
 };
 
+// `largest`: pages of a tree.
+inline PassFloats backward_floats(const AttentionShape& shape, const ForestPages& pages,
+                                  int64_t largest) {
+  const int64_t head_size = pages.count() * GradientBlock::page_floats(shape.head_dim);
+  return {heads_at_once(shape, head_size), head_size,
+          TreeGradient::scratch_floats(shape.head_dim, largest)};
+}
+
+inline int64_t pages_of_tree(const ForestView& forest, const ForestPages& pages, int64_t root) {
+  return pages.begin(forest.subtree_end[root]) - pages.begin(root);
+}
+
+AttentionMemory AttentionBytes(const AttentionShape& shape, const ForestView& forest) {
+  const ForestPages pages(forest);
+  int64_t largest = 0;
+  for (int64_t s = 0; s < forest.num_segments; s = forest.subtree_end[s])
+    largest = std::max(largest, pages_of_tree(forest, pages, s));
+  return {forward_floats(shape, pages, most_seen(shape, forest, pages)).bytes(),
+          backward_floats(shape, pages, largest).bytes()};
+}
+
 void AttentionBackward(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
                        const float* q, const float* k, const float* v, const float* out,
                        const float* lse, const float* dout, float* dq, float* dk, float* dv) {
@@ -149,11 +170,11 @@ void AttentionBackward(const AttentionShape& shape, const ForestView& forest, Qu
   int64_t largest = 0;
   for (int64_t s = 0; s < forest.num_segments; s = forest.subtree_end[s]) {
     roots.push_back(s);
-    largest = std::max(largest, pages.begin(forest.subtree_end[s]) - pages.begin(s));
+    largest = std::max(largest, pages_of_tree(forest, pages, s));
   }
-  const int64_t page_size = GradientBlock::page_floats(dim), head_size = pages.count() * page_size,
-                per_thread = TreeGradient::scratch_floats(dim, largest);
-  const int64_t at_once = heads_at_once(shape, head_size);
+  const PassFloats floats = backward_floats(shape, pages, largest);
+  const int64_t at_once = floats.at_once, head_size = floats.head_size,
+                per_thread = floats.per_thread, page_size = GradientBlock::page_floats(dim);
   const Floats storage = allocate(at_once * head_size),
                scratch = allocate(omp_get_max_threads() * per_thread);
   const TreeGradient::Arrays arrays{queries, q, out, lse, dout, dq};

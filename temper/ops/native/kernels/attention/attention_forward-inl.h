@@ -249,18 +249,40 @@ inline int64_t heads_at_once(const AttentionShape& shape, int64_t floats) {
   return std::clamp<int64_t>(kBudget / std::max<int64_t>(floats, 1), 1, shape.num_kv_heads);
 }
 
-void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
-               const float* q, const float* k, const float* v, float* out, float* lse) {
-  const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
-  const ForestPages pages(forest);
+// Floats that a pass holds: the pages of some kv heads at a time, and each thread's scratch.
+struct PassFloats {
+  int64_t at_once, head_size, per_thread;
+  int64_t bytes() const {
+    const int64_t floats = at_once * head_size + omp_get_max_threads() * per_thread;
+    return floats * static_cast<int64_t>(sizeof(float));
+  }
+};
+
+inline PassFloats forward_floats(const AttentionShape& shape, const ForestPages& pages,
+                                 int64_t seen) {
+  const int64_t head_size = pages.count() * head_values(shape.head_dim);
+  return {heads_at_once(shape, head_size), head_size,
+          RowBlock<float>::scratch_floats(shape.head_dim, seen)};
+}
+
+// Keys that a block sees at most.
+inline int64_t most_seen(const AttentionShape& shape, const ForestView& forest,
+                         const ForestPages& pages) {
   int64_t longest = 0;
   for (int64_t s = 0; s < forest.num_segments; ++s)
     longest = std::max(longest, pages.end_position(s));
-  const int64_t page_size = head_values(dim), head_size = pages.count() * page_size,
-                seen = most_seen(shape, longest, forest.open != nullptr),
-                per_thread = RowBlock<float>::scratch_floats(dim, seen);
+  return most_seen(shape, longest, forest.open != nullptr);
+}
+
+void Attention(const AttentionShape& shape, const ForestView& forest, QueryRange queries,
+               const float* q, const float* k, const float* v, float* out, float* lse) {
+  const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim, page_size = head_values(dim);
+  const ForestPages pages(forest);
+  const int64_t seen = most_seen(shape, forest, pages);
+  const PassFloats floats = forward_floats(shape, pages, seen);
+  const int64_t at_once = floats.at_once, head_size = floats.head_size,
+                per_thread = floats.per_thread;
   const std::vector<QueryChunk> chunks = chunks_of(forest, queries, chunk_of(shape, seen));
-  const int64_t at_once = heads_at_once(shape, head_size);
   const Floats storage = allocate(at_once * head_size),
                scratch = allocate(omp_get_max_threads() * per_thread);
 #pragma omp parallel

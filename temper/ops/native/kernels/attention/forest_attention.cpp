@@ -18,6 +18,7 @@
 #if HWY_ONCE
 namespace temper::kernels {
 HWY_EXPORT(Attention);
+HWY_EXPORT(AttentionBytes);
 HWY_EXPORT(AttentionBackward);
 HWY_EXPORT(PageTokens);
 HWY_EXPORT(PageBytes);
@@ -25,6 +26,9 @@ HWY_EXPORT(RoundTo);
 HWY_EXPORT(WritePages);
 HWY_EXPORT(AttentionCached);
 
+AttentionMemory attention_memory(const AttentionShape& shape, const ForestView& forest) {
+  return HWY_DYNAMIC_DISPATCH(AttentionBytes)(shape, forest);
+}
 int64_t page_tokens() { return HWY_DYNAMIC_DISPATCH(PageTokens)(); }
 int64_t page_bytes(const AttentionShape& shape) { return HWY_DYNAMIC_DISPATCH(PageBytes)(shape); }
 void round_to(CacheDtype dtype, int64_t count, float* x) {

@@ -63,6 +63,13 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, Q
                         const T* q, const T* k, const T* v, const T* out, const T* lse,
                         const T* dout, T* dq, T* dk, T* dv);
 
+// Bytes that attention() and attention_backward() of float32 hold beside their arguments for such a
+// forest, on as many threads as OpenMP has: packed pages, and each thread's scores or sums.
+struct AttentionMemory {
+  int64_t forward, backward;
+};
+AttentionMemory attention_memory(const AttentionShape& shape, const ForestView& forest);
+
 // The oldest key that a query sees. Of queries one behind the other neither it nor the end of their
 // open positions ever decreases.
 inline int64_t oldest_seen(int64_t window, int64_t position) {
