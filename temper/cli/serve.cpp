@@ -269,6 +269,9 @@ class Serve : public Command {
     // One request always fits.
     const int64_t most_bytes =
         std::max(most_waiting_bytes_, 2 * std::min(options_.most_request_bytes, INT64_MAX / 2));
+    if (most_bytes > most_waiting_bytes_)
+      options_.warn(str("--max-waiting-bytes is raised from ", most_waiting_bytes_, " to ",
+                        most_bytes, ", twice --max-request-bytes, so that a request fits"));
     serve::SamplerLoop sampling(*model, engine_.options, format.tokenizer, most_requests_,
                                 most_requests_of_address_, most_bytes);
     models::Reloader reloader(*model, model_.model, model_.kept());

@@ -94,6 +94,8 @@ TEST_CASE("keys of verl and axolotl that have names of their own here") {
                                   {"early_stopping_patience", "train.early_stopping.patience"},
                                   {"load_best_model_at_end", "train.keep_best.metric"},
                                   {"adamw_bnb_8bit", "optimizer.name"},
+                                  {"special_tokens.pad_token", "model.path"},
+                                  {"special_tokens.additional_special_tokens", "model.new_tokens"},
                                   {"wandb_name", "output_dir"}}) {
     CAPTURE(key);
     const KeySynonym* const found = find_key_synonym(key);

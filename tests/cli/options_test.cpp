@@ -31,6 +31,20 @@ TEST_CASE("a flag that other programs have is named as it is called here") {
   }
 }
 
+TEST_CASE("the trainer whose keys are listed is asked for where its name is missing") {
+  for (const Arguments& words :
+       {Arguments{"synonyms", "--of"}, Arguments{"synonyms", "--of", "--markdown"}}) {
+    std::string what;
+    try {
+      find_verb(verbs(), "list").run(words);
+    } catch (const ConfigError& e) {
+      what = e.what();
+    }
+    CHECK(what.starts_with("--of: the name of a trainer is missing, expected one of "));
+    CHECK(what.find("trl") != std::string::npos);
+  }
+}
+
 TEST_CASE("every verb that takes flags hands out its description, with a default for each number") {
   for (const Verb& verb : verbs()) {
     CAPTURE(verb.name);

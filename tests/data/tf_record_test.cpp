@@ -1,9 +1,16 @@
 #include "temper/data/read/tf_record.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -78,6 +85,45 @@ TEST_CASE("names say which files are TFRecord") {
                            "a.tfrecord-of-2", "a.tfrecord.zst", "a.tfrecord/rows.jsonl"}) {
     CAPTURE(name);
     CHECK_FALSE(is_tf_record(name));
+  }
+}
+
+// A pipe can be read once: who opens it again finds no writer, and waits.
+TEST_CASE("TFRecord comes through a pipe, packed or not") {
+  for (const char* name : {"rows.tfrecord", "zlib.tfrecord-00000-of-00001"}) {
+    CAPTURE(name);
+    const Folder folder;
+    const std::string path = folder.path + "/pipe.tfrecord", bytes = read_file(tf_golden(name));
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    FileDescriptor end(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    REQUIRE(end.get() >= 0);
+    REQUIRE(::write(end.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    std::atomic<bool> done = false;
+    std::thread writer([&] {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      const auto wait_for = [&](const auto& is_so) {
+        while (!is_so() && std::chrono::steady_clock::now() < until)
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      };
+      wait_for([&] {
+        int unread = 0;
+        return ::ioctl(end.get(), FIONREAD, &unread) != 0 || unread == 0;
+      });
+      end.reset(-1);
+      wait_for([&] { return done.load(); });
+      FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));  // who waits goes on
+    });
+    int64_t rows = 0;
+    std::string problem;
+    try {
+      rows = RowFile(path).size();
+    } catch (const DataError& e) {
+      problem = e.what();
+    }
+    done = true;
+    writer.join();
+    CHECK(problem == "");
+    CHECK(rows == RowFile(tf_golden("rows.jsonl")).size());
   }
 }
 

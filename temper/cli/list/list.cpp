@@ -79,14 +79,17 @@ std::string list_of_topics(const std::string& separator) {
 std::optional<ListTable> take_peer(Arguments& words) {
   const auto option = std::ranges::find(words, "--of");
   if (option == words.end()) return std::nullopt;
-  const std::string name = option + 1 == words.end() ? "" : option[1];
-  words.erase(option, option + (option + 1 == words.end() ? 1 : 2));
+  const bool is_missing = option + 1 == words.end() || option[1].starts_with('-');
+  const std::string name = is_missing ? "" : option[1];
+  words.erase(option, option + (is_missing ? 1 : 2));
   std::vector<std::string> known;
   std::string listed;
   for (const Peer& peer : peers()) {
     if (peer.name == name) return peer_table(peer);
     listed += (listed.empty() ? "" : ", ") + known.emplace_back(peer.name);
   }
+  check<ConfigError>(!is_missing, "--of: the name of a trainer is missing, expected one of ",
+                     listed);
   throw ConfigError("--of: found `" + name + "`, expected one of " + listed +
                     did_you_mean(name, known));
 }

@@ -144,6 +144,8 @@ constexpr KeySynonym kModelKeys[] = {
     {"skip_tokenizer_init", "", kOwnTokenizer},
     {"special_tokens", "model.path", kOwnTokenizer},
     {"special_tokens.*", "model.path", kOwnTokenizer},
+    {"special_tokens.additional_special_tokens", "model.new_tokens",
+     "write model.new_tokens: [text, ..]"},
     {"tf32", "model.dtype", "it is float32 or bfloat16"},
     {"tiled_mlp", "", kBlocks},
     {"tiled_mlp.*", "", kBlocks},

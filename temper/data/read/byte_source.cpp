@@ -37,9 +37,15 @@ size_t read_some(std::FILE* file, char* to, size_t size, const std::string& path
 
 class PlainSource : public ByteSource {
  public:
-  PlainSource(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
+  // `head` has been read of the file already.
+  PlainSource(std::string path, File file, std::string_view head = {})
+      : path_(std::move(path)), file_(std::move(file)), head_(head) {}
 
   bool more(std::string& buffer) override {
+    if (!head_.empty()) {
+      buffer += std::exchange(head_, {});
+      return true;
+    }
     const size_t before = buffer.size();
     buffer.resize(before + kChunk);
     const size_t n = read_some(file_.get(), buffer.data() + before, kChunk, path_);
@@ -50,11 +56,16 @@ class PlainSource : public ByteSource {
  private:
   const std::string path_;
   File file_;
+  std::string head_;
 };
 
 class ZlibSource : public ByteSource {
  public:
-  explicit ZlibSource(const std::string& path) : path_(path), file_(open_file(path)) {
+  // `head` has been read of the file already.
+  ZlibSource(const std::string& path, File file, std::string_view head = {})
+      : path_(path), file_(std::move(file)) {
+    stream_.next_in = reinterpret_cast<Bytef*>(in_);
+    stream_.avail_in = static_cast<uInt>(head.copy(in_, sizeof in_));
     check(inflateInit2(&stream_, 15 + 32) == Z_OK, "zlib: cannot start");
   }
   ~ZlibSource() override { inflateEnd(&stream_); }
@@ -145,9 +156,20 @@ Packing packing_of(const std::string& path) {
 }
 
 std::unique_ptr<ByteSource> ByteSource::open(const std::string& path, Packing packing) {
-  if (packing == Packing::kZlib) return std::make_unique<ZlibSource>(path);
+  if (packing == Packing::kZlib) return std::make_unique<ZlibSource>(path, open_file(path));
   if (packing == Packing::kZstd) return std::make_unique<ZstdSource>(path);
   return std::make_unique<PlainSource>(path, open_file(path));
+}
+
+std::unique_ptr<ByteSource> ByteSource::open(const std::string& path,
+                                             Packing (*packing)(std::string_view head)) {
+  if (packing_of(path) != Packing::kNone) return open(path, packing_of(path));
+  File file = open_file(path);
+  char bytes[kHead];
+  const std::string_view head(bytes, read_some(file.get(), bytes, sizeof bytes, path));
+  if (packing(head) == Packing::kZlib)
+    return std::make_unique<ZlibSource>(path, std::move(file), head);
+  return std::make_unique<PlainSource>(path, std::move(file), head);
 }
 
 std::unique_ptr<ByteSource> ByteSource::of(FileDescriptor file, const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "temper/base/file.h"
 
@@ -21,6 +22,11 @@ class ByteSource {
  public:
   // Throws DataError, which begins with the path, as reading does.
   static std::unique_ptr<ByteSource> open(const std::string& path, Packing packing);
+  // Packed as the name says, and where it does not, as `packing` says of the first bytes (up to
+  // kHead). The file is opened once, so that a pipe may be read.
+  static std::unique_ptr<ByteSource> open(const std::string& path,
+                                          Packing (*packing)(std::string_view head));
+  static constexpr size_t kHead = 64;
   // Of an open file, from where it stands; `path` begins messages.
   static std::unique_ptr<ByteSource> of(FileDescriptor file, const std::string& path);
   virtual ~ByteSource() = default;

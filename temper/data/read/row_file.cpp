@@ -29,12 +29,17 @@ bool is_pipe(const std::string& path) {
          std::filesystem::is_socket(status);
 }
 
+// A pipe has no size that its rows could be compared with.
+UnpackLimits of_pipe(const UnpackLimits& limits) {
+  return {.reserve_bytes = limits.reserve_bytes, .ratio = INT64_MAX};
+}
+
 }  // namespace
 
 RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
     : path_(path), rows_are_lines_(rows_are_lines(path)) {
   if (is_tf_record(path)) {
-    file_ = open_tf_record(path, limits);
+    file_ = open_tf_record(path, is_pipe(path) ? of_pipe(limits) : limits);
   } else if (path.ends_with(".parquet")) {
     file_ = open_parquet(path, limits);
   } else if (packing_of(path) != Packing::kNone) {
@@ -42,7 +47,7 @@ RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits&
   } else if (is_table_text(path)) {
     file_ = open_table_text(path, limits);
   } else if (is_pipe(path)) {
-    unpack({.reserve_bytes = limits.reserve_bytes, .ratio = INT64_MAX});
+    unpack(of_pipe(limits));
   } else {
     ByteSource::open(path, Packing::kNone);  // its checks and messages
     file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -6,16 +6,15 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "temper/base/config/row_names.h"
 #include "temper/base/error.h"
 #include "temper/data/images/row_files.h"
 #include "temper/data/read/hub_dataset.h"
 #include "temper/data/read/row_list.h"
 #include "temper/data/read/table_text.h"
-#include "temper/data/read/tf_record.h"
 #include "temper/data/rows/row_fields.h"
 #include "temper/data/rows/row_groups.h"
 #include "temper/data/rows/row_texts.h"
@@ -65,19 +64,8 @@ uint64_t hash_of(std::string_view text, uint64_t seed) {
 
 }  // namespace
 
-bool is_row_file(std::string name) {
-  const auto ends_with_one_of = [&](std::initializer_list<std::string_view> endings) {
-    return std::any_of(endings.begin(), endings.end(),
-                       [&](std::string_view ending) { return name.ends_with(ending); });
-  };
-  if (name.starts_with(".")) return false;
-  if (ends_with_one_of({".csv", ".tsv", ".json"}) || is_tf_record(name)) return true;
-  for (const std::string_view packed : {".gz", ".zst"})
-    if (name.ends_with(packed)) {
-      name.resize(name.size() - packed.size());
-      break;
-    }
-  return ends_with_one_of({".jsonl", ".ndjson", ".parquet"});
+bool is_row_file(const std::string& name) {
+  return !name.starts_with(".") && (name.ends_with(".json") || is_row_name(name));
 }
 
 namespace {

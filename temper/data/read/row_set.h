@@ -115,7 +115,7 @@ class RowSet {
 
 // Whether a file's name ends as those of rows do: .jsonl, .ndjson, .parquet, or .gz and .zst of
 // these, .tfrecord (tf_record.h), .csv, .tsv, .json. Hidden files are none.
-bool is_row_file(std::string name);
+bool is_row_file(const std::string& name);
 // Whether a file that lies in a directory is one of its files of rows: by its name, and of .json
 // where it is a list or has an object a line, as descriptions of models and data sets are .json
 // too. Throws DataError where a .json cannot be read.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "temper/base/ascii.h"
+#include "temper/base/config/row_names.h"
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/data/read/byte_source.h"
@@ -44,10 +45,7 @@ bool is_length(std::string_view head) {
 }
 
 // Whether a file is packed is not in its name alone: TensorFlow's options pack any.
-Packing packing_of_records(const std::string& path) {
-  if (packing_of(path) != Packing::kNone) return packing_of(path);
-  std::string head;
-  ByteSource::open(path, Packing::kNone)->more(head);
+Packing packing_of_head(std::string_view head) {
   if (head.size() < 2 || is_length(head)) return Packing::kNone;
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
   const bool gzip = byte(0) == 0x1f && byte(1) == 0x8b;
@@ -58,7 +56,7 @@ Packing packing_of_records(const std::string& path) {
 class RecordReader {
  public:
   explicit RecordReader(const std::string& path)
-      : path_(path), bytes_(ByteSource::open(path, packing_of_records(path))) {}
+      : path_(path), bytes_(ByteSource::open(path, &packing_of_head)) {}
 
   // The next record's bytes, until the next call; false at the end of the file.
   bool next(std::string_view& record) {
@@ -100,11 +98,25 @@ class RecordReader {
   int64_t row_ = 0;
 };
 
+// How much text the features of a record may still become, all together: 1 GiB, as a row may be.
+class TextBudget {
+ public:
+  explicit TextBudget(const std::string& where) : where_(where) {}
+  void spend(size_t bytes) {
+    check<DataError>(bytes < left_, where_, ": more than 1 GiB");
+    left_ -= bytes;
+  }
+
+ private:
+  const std::string& where_;
+  size_t left_ = kMaxLineBytes;
+};
+
 // The JSON of a feature's values: Feature is one of bytes_list = 1, float_list = 2, int64_list = 3,
 // each of repeated value = 1, numbers packed or not.
 class FeatureText {
  public:
-  explicit FeatureText(const std::string& where) : where_(where) {}
+  explicit FeatureText(TextBudget& budget) : budget_(budget) {}
 
   void read(pbf_reader feature) {
     while (feature.next()) {
@@ -150,7 +162,7 @@ class FeatureText {
   }
 
   void add(std::string_view json) {
-    check<DataError>(text_.size() + json.size() < kMaxLineBytes, where_, ": more than 1 GiB");
+    budget_.spend(json.size() + 1);
     if (count_++ > 0) text_ += ',';
     text_ += json;
   }
@@ -171,7 +183,7 @@ class FeatureText {
     add(text.find_first_of(".e") == text.npos ? text + ".0" : text);
   }
 
-  const std::string& where_;
+  TextBudget& budget_;
   uint32_t kind_ = 0;
   std::string text_;
   int64_t count_ = 0;
@@ -202,14 +214,14 @@ void each_entry(pbf_reader map, const std::string& where, const Entry& entry) {
   }
 }
 
-std::string list_of_features(pbf_reader list, const std::string& where) {
+std::string list_of_features(pbf_reader list, TextBudget& budget) {
   std::string out = "[";
   while (list.next(1, pbf_wire_type::length_delimited)) {
-    FeatureText feature(where);
+    FeatureText feature(budget);
     feature.read(list.get_message());
-    const std::string text = feature.text();
-    check<DataError>(out.size() + text.size() < kMaxLineBytes, where, ": more than 1 GiB");
-    out += (out.size() > 1 ? "," : "") + (text.empty() ? "null" : text);
+    std::string text = feature.text();
+    if (text.empty()) budget.spend((text = "null").size() + 1);
+    out += (out.size() > 1 ? "," : "") + text;
   }
   return out + "]";
 }
@@ -217,6 +229,7 @@ std::string list_of_features(pbf_reader list, const std::string& where) {
 // Example: features = 1. SequenceExample: context = 1, feature_lists = 2. Both are maps.
 std::string example_line(std::string_view record, const std::string& where) {
   std::map<std::string, std::string> features;  // of a map's key the last value counts
+  TextBudget budget(where);
   bool has_features = false;
   try {
     for (pbf_reader fields(record.data(), record.size()); fields.next();) {
@@ -224,14 +237,16 @@ std::string example_line(std::string_view record, const std::string& where) {
       switch (fields.tag_and_type()) {
         case tag_and_type(1, pbf_wire_type::length_delimited):
           each_entry(fields.get_message(), where, [&](const std::string& name, pbf_reader value) {
-            FeatureText feature(where);
+            budget.spend(name.size());
+            FeatureText feature(budget);
             feature.read(value);
             features[name] = feature.text();
           });
           break;
         case tag_and_type(2, pbf_wire_type::length_delimited):
           each_entry(fields.get_message(), where, [&](const std::string& name, pbf_reader value) {
-            features[name] = list_of_features(value, where);
+            budget.spend(name.size());
+            features[name] = list_of_features(value, budget);
           });
           break;
         default:
@@ -251,24 +266,10 @@ std::string example_line(std::string_view record, const std::string& where) {
   return line + "}\n";
 }
 
-bool are_digits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
 }  // namespace
 
 bool is_tf_record(const std::string& path) {
-  const std::string file = std::filesystem::path(path).filename().string();
-  std::string_view name = file;
-  if (name.ends_with(".gz")) name.remove_suffix(3);
-  constexpr std::string_view kEnding = ".tfrecord";
-  const size_t at = name.rfind(kEnding);
-  if (at == name.npos) return false;
-  std::string_view rest = name.substr(at + kEnding.size());
-  if (rest.starts_with('s')) rest.remove_prefix(1);
-  const size_t of = rest.find("-of-");
-  return rest.empty() || (rest.starts_with('-') && of != rest.npos &&
-                          are_digits(rest.substr(1, of - 1)) && are_digits(rest.substr(of + 4)));
+  return is_tf_record_name(std::filesystem::path(path).filename().string());
 }
 
 FileDescriptor open_tf_record(const std::string& path, const UnpackLimits& limits) {

@@ -7,8 +7,7 @@
 
 namespace temper::data {
 
-// Whether a file's name says so: "a.tfrecord", "a.tfrecords", and as TFDS numbers its parts,
-// "a.tfrecord-00000-of-00008"; each may end with ".gz".
+// Whether a file's name says so (is_tf_record_name in base/config/row_names.h).
 bool is_tf_record(const std::string& path);
 
 // Converts the file, in bounded memory, into an unlinked temporary file that has a row a line;
