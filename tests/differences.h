@@ -17,8 +17,7 @@ class Differences {
   static void add(const std::string& name, double found, double expected) {
     static Differences all;
     double& largest = all.largest_[name];
-    largest =
-        std::max(largest, std::abs(found - expected) / std::max(1.0, std::abs(expected)));
+    largest = std::max(largest, std::abs(found - expected) / std::max(1.0, std::abs(expected)));
   }
   Differences(const Differences&) = delete;
   Differences& operator=(const Differences&) = delete;

@@ -20,7 +20,8 @@ class ReportPage : public Command {
     f.about(
         "Writes a page about runs: for one run its report.html anew, for several a comparison of "
         "their curves and of the settings that differ; for a run and its fork also the mean of the "
-        "paired differences over the steps after the fork, with a 95 % interval.\n"
+        "paired differences over the steps after the fork, with a 95 % interval, and the interval "
+        "that two unrelated runs with these metrics would have.\n"
         "examples:\n"
         "  temper report runs/a\n"
         "  temper report runs/a runs/b --output both.html\n"
@@ -62,10 +63,9 @@ class ReportPage : public Command {
     return unique ? last(run) : run;
   }
 
-  static std::string interval(const PairedDifference& d) {
-    if (std::isnan(d.half_width)) return "";
-    return str(temper::to_text(d.mean - d.half_width), " to ",
-               temper::to_text(d.mean + d.half_width));
+  static std::string interval(double mean, double half_width) {
+    if (std::isnan(half_width)) return "";
+    return str(temper::to_text(mean - half_width), " to ", temper::to_text(mean + half_width));
   }
 
   // The differences between runs and their forks.
@@ -75,13 +75,16 @@ class ReportPage : public Command {
         const std::optional<int64_t> step = fork_step(a.directory, b.directory);
         if (!step) continue;
         const std::string of_a = name_of(a.directory), of_b = name_of(b.directory);
-        Report::Table table{str(of_b, " less ", of_a, ", paired by step, after step ", *step),
-                            {"metric", "steps", of_a, of_b, "mean difference", "95 % interval"},
-                            {}};
+        Report::Table table{
+            str(of_b, " less ", of_a, ", paired by step, after step ", *step),
+            {"metric", "steps", of_a, of_b, "mean difference", "95 % interval", "as if not paired"},
+            {}};
         for (const PairedDifference& d : paired_differences(a.rows, b.rows, *step))
           if (!is_of_machine(a.report.metrics, d.metric))
             table.rows.push_back({d.metric, std::to_string(d.steps), temper::to_text(d.mean_a),
-                                  temper::to_text(d.mean_b), temper::to_text(d.mean), interval(d)});
+                                  temper::to_text(d.mean_b), temper::to_text(d.mean),
+                                  interval(d.mean, d.half_width),
+                                  interval(d.mean, d.unpaired_half_width)});
         paired_.push_back(std::move(table));
       }
   }

@@ -10,6 +10,15 @@
 namespace temper {
 namespace {
 
+// Half the width of the 95 % interval of the difference of two independent means of n values each,
+// with these variances.
+double welch_half_width(double n, double variance_a, double variance_b) {
+  const double sum = variance_a + variance_b;
+  if (sum == 0) return 0;
+  const double degrees = (n - 1) * sum * sum / (variance_a * variance_a + variance_b * variance_b);
+  return student_quantile(degrees) * std::sqrt(sum / n);
+}
+
 PairedDifference paired_difference(const std::string& metric,
                                    const std::vector<std::pair<double, double>>& pairs) {
   PairedDifference out{metric, std::ssize(pairs)};
@@ -19,10 +28,18 @@ PairedDifference paired_difference(const std::string& metric,
     out.mean_b += b / n;
     out.mean += (b - a) / n;
   }
-  double squares = 0;
-  for (const auto& [a, b] : pairs) squares += (b - a - out.mean) * (b - a - out.mean);
-  out.half_width = pairs.size() < 2 ? std::numeric_limits<double>::quiet_NaN()
-                                    : student_quantile(n - 1) * std::sqrt(squares / (n - 1) / n);
+  if (pairs.size() < 2) {
+    out.half_width = out.unpaired_half_width = std::numeric_limits<double>::quiet_NaN();
+    return out;
+  }
+  double squares = 0, squares_a = 0, squares_b = 0;
+  for (const auto& [a, b] : pairs) {
+    squares += (b - a - out.mean) * (b - a - out.mean);
+    squares_a += (a - out.mean_a) * (a - out.mean_a);
+    squares_b += (b - out.mean_b) * (b - out.mean_b);
+  }
+  out.half_width = student_quantile(n - 1) * std::sqrt(squares / (n - 1) / n);
+  out.unpaired_half_width = welch_half_width(n, squares_a / (n - 1), squares_b / (n - 1));
   return out;
 }
 

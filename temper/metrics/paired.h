@@ -20,6 +20,8 @@ struct PairedDifference {
   // Half the width of its 95 % confidence interval: Student's t with steps - 1 degrees of freedom
   // times the standard error. NaN for a single step.
   double half_width = 0;
+  // What it would be if the runs had nothing in common: Welch's (1947), of two independent means.
+  double unpaired_half_width = 0;
 };
 
 // Of every metric, in the order of its first row in `a`, over the rows of steps after `after`.

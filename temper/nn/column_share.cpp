@@ -43,10 +43,9 @@ at::Tensor ColumnShare::to_columns(const at::Tensor& x) const {
 
 at::Tensor ColumnShare::to_tokens(const at::Tensor& y) const {
   ops::Recording call({y});
-  return call.output(tokens_of(y, std::ssize(share_->tokens())),
-                     [this_ = *this](const ops::Gradients& d) {
-                       return ops::Tensors{this_.columns_of(d[0])};
-                     });
+  return call.output(
+      tokens_of(y, std::ssize(share_->tokens())),
+      [this_ = *this](const ops::Gradients& d) { return ops::Tensors{this_.columns_of(d[0])}; });
 }
 
 at::Tensor ColumnShare::columns_of(const at::Tensor& x) const {
@@ -54,8 +53,10 @@ at::Tensor ColumnShare::columns_of(const at::Tensor& x) const {
   const auto own = std::ssize(rows.own());
   at::Tensor given = at::zeros({std::ssize(by_rank_), rows.most(), widest_}, x.options());
   for (size_t r = 0; r < by_rank_.size(); ++r)
-    given[static_cast<int64_t>(r)].narrow(0, 0, own).narrow(1, 0, widths_[r]).copy_(
-        take(x.narrow(0, 0, own), by_rank_[r], 1));
+    given[static_cast<int64_t>(r)]
+        .narrow(0, 0, own)
+        .narrow(1, 0, widths_[r])
+        .copy_(take(x.narrow(0, 0, own), by_rank_[r], 1));
   at::Tensor taken = at::empty_like(given);
   if (given.numel() > 0) share_->ranks()->exchange(given, taken);
   const int64_t width = widths_[static_cast<size_t>(share_->ranks()->rank())];

@@ -30,8 +30,7 @@ class ColumnShare {
  public:
   // By rank the columns that are its own, disjoint, of tensors of `width` columns. All ranks of the
   // share make one, and the same calls.
-  ColumnShare(std::shared_ptr<const TokenShare> share, std::vector<Columns> by_rank,
-              int64_t width);
+  ColumnShare(std::shared_ptr<const TokenShare> share, std::vector<Columns> by_rank, int64_t width);
 
   // x [n, width] of the own tokens -> the own columns of all tokens [N, w], contiguous.
   // Differentiable.
@@ -45,8 +44,8 @@ class ColumnShare {
 
   std::shared_ptr<const TokenShare> share_;
   std::vector<Columns> by_rank_;
-  int64_t width_, widest_ = 0;    // widest_: columns of a rank
-  std::vector<int64_t> widths_;   // by rank
+  int64_t width_, widest_ = 0;   // widest_: columns of a rank
+  std::vector<int64_t> widths_;  // by rank
 };
 
 }  // namespace temper::nn

@@ -29,6 +29,8 @@ TEST_CASE("paired differences are of the steps after the fork that both runs hav
   CHECK(found[0].mean == 1);
   // The quantile 0.975 of Student's t distribution with one degree of freedom.
   CHECK(found[0].half_width == doctest::Approx(12.706204736432095 * 0.5));
+  // Both have steps 4 and 5 alone: variances 0.5 and 2, 2.5² / (0.5² + 2²) degrees of freedom.
+  CHECK(found[0].unpaired_half_width == doctest::Approx(6.91852283).epsilon(1e-6));
   CHECK(found[1].metric == "eval/loss");
   CHECK(found[1].mean == 0);
   CHECK(std::isnan(found[1].half_width));

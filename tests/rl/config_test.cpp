@@ -313,8 +313,8 @@ TEST_CASE("servers that keep their weights are not for a run that stops at a mis
 
 TEST_CASE("rows of embeddings that servers do not get are refused") {
   const auto error = [](const std::string& kind, std::vector<std::string> more) {
-    more.insert(more.end(), {"rollout.server.kind=" + kind,
-                             "rollout.server.urls=[http://127.0.0.1:8000]"});
+    more.insert(more.end(),
+                {"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]"});
     return load_error(more);
   };
   const auto has = [](const std::string& found, const std::string& part) {

@@ -13,8 +13,8 @@
 
 namespace temper::rl {
 
-// Throws ConfigError where the adapter to go on from (adapter.path) has what the config does not say
-// and servers do not get: rows of embeddings, or new tokens.
+// Throws ConfigError where the adapter to go on from (adapter.path) has what the config does not
+// say and servers do not get: rows of embeddings, or new tokens.
 void check_server_takes(const RlConfig& config, const train::Policy& policy);
 
 class ServerPolicy : public BehaviorPolicy {
