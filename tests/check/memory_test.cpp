@@ -27,13 +27,13 @@ int64_t part(const MemoryPlan::Phase& phase, const std::string& name) {
 const MemoryPlan::Phase& training(const MemoryPlan& plan) { return plan.phases.back(); }
 
 // Of a model that is run: 8 tokens a pass in 40 blocks of width 4.
-RunShape deep_run() {
+RunShape deep_run(int64_t intermediate_size = 8) {
   RunShape run = tiny::run();
-  run.policy.shape = shape_of(models::HfConfig::parse(
-      Json::parse(R"({"model_type": "llama", "vocab_size": 10, "hidden_size": 4,
-          "intermediate_size": 8, "num_hidden_layers": 40, "num_attention_heads": 2,
-          "num_key_value_heads": 2, "head_dim": 2})"),
-      "deep"));
+  Json config = Json::parse(R"({"model_type": "llama", "vocab_size": 10, "hidden_size": 4,
+          "num_hidden_layers": 40, "num_attention_heads": 2, "num_key_value_heads": 2,
+          "head_dim": 2})");
+  config["intermediate_size"] = intermediate_size;
+  run.policy.shape = shape_of(models::HfConfig::parse(config, "deep"));
   return run;
 }
 
@@ -181,7 +181,8 @@ TEST_CASE("the longest row is the one that just fits") {
     run.largest = {{tokens, tokens, false, tokens}};
     return training(plan_memory(run, {}, 0)).bytes();
   };
-  for (const int64_t usable : {int64_t{1} << 24, int64_t{1} << 27}) {
+  // Below, what attention takes for each thread grows in steps.
+  for (const int64_t usable : {int64_t{1} << 26, int64_t{1} << 28}) {
     const int64_t found = longest_row(run, {}, 0, usable);
     CHECK(bytes(found) <= usable);
     CHECK(bytes(found * 23 / 20) > usable);  // two digits
@@ -288,8 +289,8 @@ TEST_CASE("what a strategy compares is kept beside the student's pass") {
   CHECK(sum(compared_shape(distill::Tap::kOutput, 2, false, student, teacher).student) == 2 * 4);
   CHECK(sum(compared_shape(distill::Tap::kOutput, 2, true, student, teacher).student) == 4 * 6);
 
-  // A run holds all of it at its peak, or what of it is largest at once.
-  RunShape run = deep_run();
+  // A run holds all of it at its peak, or what of it is largest at once. The peak is an MLP's.
+  RunShape run = deep_run(4000);
   run.largest = {{1000, 500, true, 1000}};
   const auto peak = [&](const ComparedShape& compared) {
     run.compared = compared;
