@@ -171,8 +171,10 @@ bool DistillConfig::samples() const { return strategies().find(distill.strategy)
 void DistillConfig::complete() {
   RunConfig::complete();
   // Earlier versions wrote "" for a run that reads distill.teacher_logprobs alone.
-  if (distill.teacher.size() == 1 && distill.teacher[0].path.empty() && !distill.teacher[0].url)
-    distill.teacher.clear();
+  const auto is_empty = [](const TeacherSection& one) {
+    return one.path.empty() && !one.url && one.weight == 1 && one.groups.empty();
+  };
+  if (distill.teacher.size() == 1 && is_empty(distill.teacher[0])) distill.teacher.clear();
   // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
   // cache.
   if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") && samples()) {

@@ -1,9 +1,8 @@
 // Context parallelism of layers that go through a row token by token (short convolutions, delta
 // nets): a rank that divides the tokens would wait for the one before. But their heads, or
-// channels, know nothing of each other; so each rank computes some of them for all tokens
-// (DeepSpeed-Ulysses, Jacobs et al., arXiv 2309.14509, does so in attention). Tokens go to heads
-// and back by two exchanges. Nothing is summed: outputs, and the gradients of inputs and of the
-// heads' parameters, have the bits of one rank.
+// channels, know nothing of each other; so each rank computes some of them for all tokens. Tokens
+// go to heads and back by two exchanges. Nothing is summed: outputs, and the gradients of inputs
+// and of the heads' parameters, have the bits of one rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

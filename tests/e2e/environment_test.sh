@@ -78,7 +78,8 @@ for game in frozen_lake sokoban; do
   grep -q '^pass *data.duplicates' $game.log && grep -q '^pass *data.overlap' $game.log || fail "rows of $game: $(grep '^warn' $game.log)"
 done
 cat frozen_lake/rows.jsonl <(head -1 frozen_lake/rows.jsonl) > twice.jsonl
-"$temper" check grpo "$TEMPER_SOURCE_DIR/configs/frozen_lake.yaml" data.train=twice.jsonl 2>&1 | grep -q '^warn *data.duplicates *1 row repeats' || fail "a repeated row is not named"
+"$temper" check grpo "$TEMPER_SOURCE_DIR/configs/frozen_lake.yaml" data.train=twice.jsonl > twice.log 2>&1
+grep -q '^warn *data.duplicates *1 row repeats' twice.log || fail "a repeated row is not named: $(cat twice.log)"
 grep -q '"eval/reward_mean"' runs/grid_world/metrics.jsonl && grep -q '"turns_mean"' runs/grid_world/metrics.jsonl || fail "grid_world.yaml: no metrics"
 
 # A tool: the words that this model has are few, so any turn is taken for a call of it by the template's notation.
