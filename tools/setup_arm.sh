@@ -32,5 +32,12 @@ fill_sysroot() {
   # Links to /lib would lead to the libraries of this machine.
   find "$sysroot" -type l -lname '/*' | while read -r link; do ln -sfnr "$sysroot$(readlink "$link")" "$link"; done
   rm -rf "$apt" "$sysroot"/usr/share/{doc,man,locale,info,lintian}
+  # Under an emulator LibTorch would read this machine's /proc/cpuinfo, and crash on a processor that is not ARM.
+  mkdir -p "$sysroot/proc"
+  for processor in 0 1; do
+    printf '%s\t: %s\n' processor $processor Features 'fp asimd atomics fphp asimdhp asimdrdm asimddp' 'CPU implementer' 0x41 \
+      'CPU architecture' 8 'CPU variant' 0x3 'CPU part' 0xd0c 'CPU revision' 1
+    echo
+  done > "$sysroot/proc/cpuinfo"
   touch "$sysroot/complete"
 }
