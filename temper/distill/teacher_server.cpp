@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -16,11 +15,7 @@ namespace temper::distill {
 namespace {
 
 std::string key_of(const TeacherSection& teacher, const std::string& where) {
-  if (!teacher.api_key_env) return {};
-  const char* const key = std::getenv(teacher.api_key_env->c_str());
-  check<ConfigError>(key && *key, where, ": api_key_env: the environment has no ",
-                     *teacher.api_key_env);
-  return key;
+  return http::api_key_in(teacher.api_key_env, where + ": api_key_env");
 }
 
 // Of equal logits the lower id is the likelier, and logits may become equal by being divided, at

@@ -25,36 +25,26 @@ T top_member(const Json& json, const char* key) {
   }
 }
 
-// Trees [first, end) of a forest's segments, as a forest of their own.
-struct Trees {
-  std::shared_ptr<Forest> forest = std::make_shared<Forest>();
-  int64_t first_token = 0;
+struct TreesOfPass {
+  std::shared_ptr<Forest> forest;
+  int64_t first_token;
 };
 
-std::vector<Trees> passes_of(const Forest& all) {
-  std::vector<Trees> passes;
-  int64_t first_segment = 0;
+std::vector<TreesOfPass> passes_of(const Forest& all) {
+  std::vector<TreesOfPass> passes;
+  int64_t begin = 0, end = 0;
+  const auto close = [&] {
+    if (begin < end) passes.push_back({trees_of(all, begin, end), begin});
+    begin = end;
+  };
   for (int64_t root = 0; root < all.num_segments();
        root = all.subtree_end[static_cast<size_t>(root)]) {
-    const int64_t end = all.subtree_end[static_cast<size_t>(root)];
-    const int64_t begin_token = all.segment_start[static_cast<size_t>(root)],
-                  tokens = all.segment_start[static_cast<size_t>(end)] - begin_token;
-    if (passes.empty() || passes.back().forest->num_tokens() + tokens > kPassTokens) {
-      passes.push_back({.first_token = begin_token});
-      first_segment = root;
-    }
-    Forest& to = *passes.back().forest;
-    for (int64_t s = root; s < end; ++s) {
-      const auto at = static_cast<size_t>(s);
-      const std::span<const int32_t> segment(
-          all.tokens.data() + all.segment_start[at],
-          static_cast<size_t>(all.segment_start[at + 1] - all.segment_start[at]));
-      if (all.parent[at] < 0)
-        to.add_root(segment);
-      else
-        to.add_child(all.parent[at] - first_segment, segment);
-    }
+    const int64_t next =
+        all.segment_start[static_cast<size_t>(all.subtree_end[static_cast<size_t>(root)])];
+    if (next - begin > kPassTokens) close();
+    end = next;
   }
+  close();
   return passes;
 }
 
@@ -119,7 +109,7 @@ ops::TopTokens likeliest_of(models::CausalLM& model, const TopTokensAsk& ask) {
   const auto places = static_cast<int64_t>(ask.pass.row_M.size());
   ops::TopTokens top{at::empty({places, ask.top_k}, at::kLong),
                      at::empty({places, ask.top_k}, at::kFloat)};
-  for (const Trees& trees : passes_of(*ask.pass.forest)) {
+  for (const TreesOfPass& trees : passes_of(*ask.pass.forest)) {
     train::ForwardPass pass;
     pass.forest = trees.forest;
     std::vector<int64_t> numbers;

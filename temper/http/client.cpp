@@ -15,6 +15,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -101,6 +102,13 @@ bool is_one_word(const std::string& text) {
 }
 
 }  // namespace
+
+std::string api_key_in(const std::optional<std::string>& variable, const std::string& key) {
+  if (!variable) return {};
+  const char* const found = std::getenv(variable->c_str());
+  check<ConfigError>(found && *found, key, ": the environment has no ", *variable);
+  return found;
+}
 
 ServerUrl parse_url(const std::string& text, const std::string& key) {
   const size_t scheme = text.find("://");

@@ -68,29 +68,6 @@ std::shared_ptr<const Forest> forest_of(const Forest& whole,
   return own;
 }
 
-// The trees of `whole` from the token `begin`, where one starts, up to the token `end`.
-std::shared_ptr<const Forest> trees_of(const Forest& whole, int64_t begin, int64_t end) {
-  auto part = std::make_shared<Forest>();
-  const auto slice = [&](const auto& from, auto& to) {
-    if (!from.empty()) to.assign(from.begin() + begin, from.begin() + end);
-  };
-  slice(whole.tokens, part->tokens);
-  slice(whole.position, part->position);
-  slice(whole.rotation, part->rotation);
-  slice(whole.open, part->open);
-  const auto& start = whole.segment_start;
-  const int64_t first = std::ranges::lower_bound(start, begin) - start.begin(),
-                last = std::ranges::lower_bound(start, end) - start.begin();
-  for (int64_t s = first; s < last; ++s) {
-    const auto i = static_cast<size_t>(s);
-    part->segment_start.push_back(std::min(start[i + 1], end) - begin);
-    part->parent.push_back(whole.parent[i] < 0 ? -1 : whole.parent[i] - first);
-    part->subtree_end.push_back(std::min(whole.subtree_end[i], last) - first);
-    part->shift.push_back(whole.shift[i]);
-  }
-  return part;
-}
-
 // The own queries' keys begin where their first tree does, and end with them; with open spans,
 // where the last tree does.
 std::vector<ops::QueryPiece> pieces_of(const Forest& whole, const std::vector<TokenRange>& ranges) {

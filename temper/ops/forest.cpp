@@ -152,4 +152,26 @@ void Forest::append_open(int64_t first_token, std::span<const ExternalRows> segm
   }
 }
 
+std::shared_ptr<Forest> trees_of(const Forest& whole, int64_t begin, int64_t end) {
+  auto part = std::make_shared<Forest>();
+  const auto slice = [&](const auto& from, auto& to) {
+    if (!from.empty()) to.assign(from.begin() + begin, from.begin() + end);
+  };
+  slice(whole.tokens, part->tokens);
+  slice(whole.position, part->position);
+  slice(whole.rotation, part->rotation);
+  slice(whole.open, part->open);
+  const auto& start = whole.segment_start;
+  const int64_t first = std::ranges::lower_bound(start, begin) - start.begin(),
+                last = std::ranges::lower_bound(start, end) - start.begin();
+  for (int64_t s = first; s < last; ++s) {
+    const auto i = static_cast<size_t>(s);
+    part->segment_start.push_back(std::min(start[i + 1], end) - begin);
+    part->parent.push_back(whole.parent[i] < 0 ? -1 : whole.parent[i] - first);
+    part->subtree_end.push_back(std::min(whole.subtree_end[i], last) - first);
+    part->shift.push_back(whole.shift[i]);
+  }
+  return part;
+}
+
 }  // namespace temper

@@ -110,4 +110,8 @@ struct Forest {
   void append_open(int64_t first_token, std::span<const ExternalRows> segment_rows);
 };
 
+// The trees from the token `begin`, where one starts, up to the token `end`, which may be within
+// one. Without external rows.
+std::shared_ptr<Forest> trees_of(const Forest& whole, int64_t begin, int64_t end);
+
 }  // namespace temper

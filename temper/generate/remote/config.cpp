@@ -1,9 +1,7 @@
 #include "temper/generate/remote/config.h"
 
-#include <cstdlib>
-
-#include "temper/base/error.h"
 #include "temper/generate/remote/protocol.h"
+#include "temper/http/client.h"
 
 namespace temper {
 
@@ -40,11 +38,7 @@ void ServerSection::fields(Fields& f) {
 }
 
 std::string ServerSection::api_key() const {
-  if (!api_key_env) return {};
-  const char* const key = std::getenv(api_key_env->c_str());
-  check<ConfigError>(key && *key, "rollout.server.api_key_env: the environment has no ",
-                     *api_key_env);
-  return key;
+  return http::api_key_in(api_key_env, "rollout.server.api_key_env");
 }
 
 std::optional<ServerSection::Unsupported> ServerSection::find_unsupported(
