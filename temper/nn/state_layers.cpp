@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/nn/column_share.h"
 #include "temper/nn/weights/read_rows.h"
+#include "temper/ops/autograd.h"
 
 namespace temper::nn {
 namespace {
@@ -52,10 +53,16 @@ DeltaPart part_of_rule(const ops::DeltaRuleSpec& rule, int rank, int ranks) {
 
 // What a rank without heads or channels gives, x [N, 0], as a function of what the other ranks'
 // outputs are functions of: all ranks take part in the same exchanges of the backward pass.
-at::Tensor nothing_of(at::Tensor x, const std::vector<at::Tensor>& weights) {
-  for (const at::Tensor& weight : weights)
-    if (weight.defined()) x = x + 0 * weight.sum();
-  return x;
+at::Tensor nothing_of(const at::Tensor& x, const ops::Tensors& weights) {
+  ops::Tensors inputs{x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  ops::Recording call(inputs);
+  return call.output(at::empty_like(x), [inputs](const ops::Gradients& d) {
+    ops::Tensors none{d[0]};
+    for (size_t i = 1; i < inputs.size(); ++i)
+      none.push_back(d.wanted(i) ? at::zeros_like(inputs[i]) : at::Tensor());
+    return none;
+  });
 }
 
 // The columns of [qkv, a, b] that a part reads.
