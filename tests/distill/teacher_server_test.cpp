@@ -214,3 +214,30 @@ TEST_CASE("the route for likeliest tokens says what is wrong with a request") {
   for (int i = 1; i < 600; ++i) many += ", 0";
   has(t.refusal(R"({"tokens": [[)" + many + R"(]], "places": [0], "top_k": 1})"), "positions");
 }
+
+TEST_CASE("more trees than a pass holds give what each gives alone") {
+  const auto model = models::load_model(runs::model("qwen3"));
+  constexpr int32_t kTrees = 20, kRoot = 480, kChild = 20;  // 10,000 tokens, in two passes
+  const auto add = [&](train::ForwardPass& pass, int32_t tree) {
+    const auto segment = [&](int32_t count, int32_t by) {
+      std::vector<int32_t> ids;
+      for (int32_t i = 0; i < count; ++i) ids.push_back(3 + (i * by + tree) % 50);
+      return ids;
+    };
+    const int64_t root = pass.forest->add_root(segment(kRoot, 7));
+    pass.row_M.push_back(pass.forest->num_tokens() - 1);
+    pass.forest->add_child(root, segment(kChild, 11));
+    pass.row_M.push_back(pass.forest->num_tokens() - 1);
+  };
+  distill::TopTokensAsk all{.pass = {}, .top_k = 3};
+  for (int32_t tree = 0; tree < kTrees; ++tree) add(all.pass, tree);
+  const ops::TopTokens found = distill::likeliest_of(*model, all);
+  for (int32_t tree = 0; tree < kTrees; ++tree) {
+    CAPTURE(tree);
+    distill::TopTokensAsk one{.pass = {}, .top_k = 3};
+    add(one.pass, tree);
+    const ops::TopTokens alone = distill::likeliest_of(*model, one);
+    CHECK(at::equal(found.id.narrow(0, 2 * tree, 2), alone.id));
+    CHECK(at::equal(found.logit.narrow(0, 2 * tree, 2), alone.logit));
+  }
+}
