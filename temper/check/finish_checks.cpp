@@ -289,7 +289,7 @@ void RunChecks::finish(int64_t planned_steps) {
     list.run("memory_limit", [this] { return memory_limit(); });
   if (config.train.offload != train::TrainSection::Offload::kNone)
     list.run("offload", [&] { return offload(planned_steps); });
-  if (plan) list.run("longest_row", [&] { return longest_row(program); });
+  if (plan && options.longest_row) list.run("longest_row", [&] { return longest_row(program); });
 }
 
 }  // namespace temper::checks

@@ -21,6 +21,7 @@ struct CheckOptions {
   int64_t ranks = 0;  // of the run; 0: as the environment says, else as many as mesh asks for
   int64_t program_bytes = 0;  // what the program takes before it has a model
   int64_t show = 0;           // the row of data.train to show, from 1; 0: none
+  bool longest_row = false;   // says how long a row may be, which plans a dozen passes more
 };
 
 struct LearningRate {
@@ -68,7 +69,7 @@ class RunChecks {
   void rollout(const generate::RolloutSection& section);
 
   // "output_dir", "learning_rate", "disk", "memory", where there are "offload" and "memory_limit",
-  // and "longest_row", once the run's shape is known.
+  // and "longest_row" where options ask for it, once the run's shape is known.
   void finish(int64_t planned_steps);
 
   train::RunConfig& config;

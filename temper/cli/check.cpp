@@ -183,7 +183,8 @@ class Check : public Command {
       std::cout << json_of(list, nullptr, {}) << std::endl;
       return 2;
     }
-    checks::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program, .show = show_});
+    checks::RunChecks checks(
+        config, {.ranks = ranks_, .program_bytes = program, .show = show_, .longest_row = true});
     std::vector<checks::MeshCost> meshes;
     if (!mesh_) {
       checks::check_run(checks, config);

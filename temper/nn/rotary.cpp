@@ -169,6 +169,11 @@ ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like)
   using Kind = RotaryConfig::Kind;
   const bool scaled = config_.kind == Kind::kYarn || config_.kind == Kind::kLongRope;
   const double factor = scaled ? config_.attention_factor : 1;
+  if (like.device().is_meta()) {  // sizes alone
+    table_ = {at::empty({rows, half}, like), at::empty({rows, half}, like), config_.interleaved};
+    if (config_.query_scale_beta != 0) table_.query_scale = at::empty({rows}, like);
+    return table_;
+  }
   at::Tensor cos = at::empty({rows, half}, at::kDouble), sin = at::empty({rows, half}, at::kDouble);
   const bool wide = like.dtype() == at::kDouble;
   double* c = cos.mutable_data_ptr<double>();

@@ -1,46 +1,62 @@
 #include "temper/check/memory/longest_row.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace temper::checks {
 namespace {
 
-constexpr int64_t kShortest = 256, kMostPlanned = int64_t{1} << 18;
+constexpr int64_t kShortest = 256, kMostPlanned = int64_t{1} << 21;
 constexpr int64_t kMost = int64_t{1} << 40;
+constexpr int64_t kFraction = 32;  // the search ends within this share of the length
 
-int64_t two_digits(int64_t n) {
+// 10 to the power that leaves two digits of n.
+int64_t unit_of(int64_t n) {
   int64_t unit = 1;
   while (n / unit >= 100) unit *= 10;
-  return n / unit * unit;
+  return unit;
 }
+int64_t two_digits(int64_t n) { return n / unit_of(n) * unit_of(n); }
 
 }  // namespace
 
-// A pass takes some bytes and about as many more for each token: three or four lines through two
-// lengths find the length that takes `usable`.
+// The length that fits and the one that does not close in on each other, along the line between
+// them: memory grows by about as many bytes for each token, but in steps.
 int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_bytes,
                     int64_t usable) {
   RunShape shape = run;
-  const auto bytes = [&](int64_t tokens) {
-    shape.largest = {{.tokens = tokens, .targets = tokens, .first = false, .longest = tokens}};
-    return plan_memory(shape, ranks, program_bytes).phases.back().bytes();
+  struct Length {
+    int64_t tokens, bytes;
   };
-  int64_t before = kShortest, at_before = bytes(before);
-  if (at_before > usable) return 0;
-  int64_t now = 16 * kShortest, at_now = bytes(now), found = 0;
-  for (int i = 0; i < 3; ++i) {
-    const double a_token =
-        std::max(1.0, static_cast<double>(at_now - at_before) / static_cast<double>(now - before));
-    const double more = static_cast<double>(usable - at_now) / a_token;
-    found = now + static_cast<int64_t>(std::clamp(more, -0x1p40, 0x1p40));
-    found = std::clamp(found, kShortest, kMost);
-    const int64_t next = std::min(found, kMostPlanned);
-    if (next == now || next == before) break;
-    before = now, at_before = at_now;
-    now = next, at_now = bytes(now);
-    if (now == kMostPlanned && at_now <= usable && i > 0) break;
+  const auto planned = [&](int64_t tokens) {
+    shape.largest = {{.tokens = tokens, .targets = tokens, .first = false, .longest = tokens}};
+    return Length{tokens, plan_memory(shape, ranks, program_bytes).peak_bytes()};
+  };
+  const auto on_line = [usable](const Length& a, const Length& b) {
+    const double a_token = std::max(
+        1.0, static_cast<double>(b.bytes - a.bytes) / static_cast<double>(b.tokens - a.tokens));
+    const double more = static_cast<double>(usable - a.bytes) / a_token;
+    return static_cast<int64_t>(
+        std::clamp(static_cast<double>(a.tokens) + more, 0.0, static_cast<double>(kMost)));
+  };
+  Length fits = planned(kShortest);
+  if (fits.bytes > usable) return 0;
+  Length too_long = planned(16 * kShortest);
+  while (too_long.bytes <= usable) {
+    if (too_long.tokens == kMostPlanned) return two_digits(on_line(fits, too_long));
+    const int64_t next =
+        std::clamp(on_line(fits, too_long) * 9 / 8, 2 * too_long.tokens, 16 * too_long.tokens);
+    fits = std::exchange(too_long, planned(std::min(kMostPlanned, next)));
   }
-  return two_digits(now < kMostPlanned && at_now > usable ? found * 98 / 100 : found);
+  while (too_long.tokens - fits.tokens > too_long.tokens / kFraction) {
+    const int64_t margin = (too_long.tokens - fits.tokens) / 8;
+    const Length between = planned(
+        std::clamp(on_line(fits, too_long), fits.tokens + margin, too_long.tokens - margin));
+    (between.bytes <= usable ? fits : too_long) = between;
+  }
+  int64_t found = two_digits(fits.tokens);  // which may need more than a longer one, by a step
+  while (planned(found).bytes > usable) found -= unit_of(found);
+  return found;
 }
 
 }  // namespace temper::checks
