@@ -2,6 +2,7 @@
 // and nothing is written.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,10 @@ struct CheckOptions {
   int64_t program_bytes = 0;  // what the program takes before it has a model
   int64_t show = 0;           // the row of data.train to show, from 1; 0: none
   bool longest_row = false;   // says how long a row may be, which plans a dozen passes more
+  // Where it is given, rows that were measured for an earlier run whose settings that rows depend
+  // on were these, too, are not measured again.
+  std::map<std::string, RowSizes>* measured = nullptr;
+  std::string row_settings = {};
 };
 
 struct LearningRate {
@@ -121,15 +126,21 @@ std::optional<RunChecks::Rows> RunChecks::rows(
     return {};
   }
   const train::VerbRows<Row> verb = declared();
-  const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how,
+  const auto measure = [&](const char* key, std::vector<data::SourceSpec> sources,
+                           const data::LoaderOptions& how,
                            const typename data::Loader<Row>::Read& reader) {
     Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
-    found.sizes = measure_rows<Row>(*found.order, reader, size_of);
+    const std::string kept = str(key, " ", options.row_settings);
+    if (options.measured && options.measured->contains(kept))
+      found.sizes = options.measured->at(kept);
+    else
+      found.sizes = measure_rows<Row>(*found.order, reader, size_of);
+    if (options.measured) options.measured->emplace(kept, found.sizes);
     return found;
   };
   std::optional<Rows> train;
   list.run("data.train", [&] {
-    train = measure(verb.training_sources(config), verb.options, verb.train);
+    train = measure("data.train", verb.training_sources(config), verb.options, verb.train);
     const int64_t steps = config.train.max_steps.value_or(
         train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
     return describe("data.train", *train, steps);
@@ -142,7 +153,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(
   std::optional<Rows> eval;
   if (!held_out.empty()) {
     list.run("data.eval", [&] {
-      eval = measure(std::move(held_out), {}, verb.evaluation);
+      eval = measure("data.eval", std::move(held_out), {}, verb.evaluation);
       return describe("data.eval", *eval, 0);
     });
     if (train && eval)

@@ -70,9 +70,10 @@ done
 "$temper" top k --once > log || fail "top: $?"
 [ "$(grep -c '^learning_rate=1e-[23],batch_size=[24]: not running; step 200 of 200 ' log)" = 4 ] || fail "top: $(cat log)"
 
-# A wrong combination ends it before any run.
+# A wrong combination ends it before any run; its rows are its own.
+head -3 rows.jsonl > short.jsonl && echo '{"input_ids": "x"}' >> short.jsonl
 for wrong in '--over optimizer.learning_rate=1e-3,x' '--over adapter.rank=4,-1' '--over model.path=model,nothing' '--over adapter.rank' '--over optimizer.learning_rates=1' \
-  '--over output_dir=a,b' '--over seed=1,1' '--stop-worst 0.5'; do
+  '--over output_dir=a,b' '--over data.train=rows.jsonl,short.jsonl' '--over seed=1,1' '--stop-worst 0.5'; do
   "$temper" sweep sft run.yaml output_dir=wrong $wrong > log 2>&1
   [ $? = 2 ] && [ ! -e wrong ] || fail "$wrong: $(cat log)"
 done

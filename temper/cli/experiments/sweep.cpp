@@ -100,14 +100,17 @@ class Sweep : public Command {
     read_verb_config(first, arguments_of(runs_[0]), verb_->name);
     output_ = first.output_dir;
     const int64_t program = peak_memory_bytes();
+    std::map<std::string, checks::RowSizes> measured;
     for (Combination& one : runs_) {
       try {
         Config config;
         read_verb_config(config, arguments_of(one), verb_->name);
         if (ranks_ == 1) one.base = shared_base(*verb_, config);
         one.pass_tokens = config.train.micro_batch_tokens;
-        checks::RunChecks checks(
-            config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0, .program_bytes = program});
+        checks::RunChecks checks(config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0,
+                                          .program_bytes = program,
+                                          .measured = &measured,
+                                          .row_settings = row_settings(one)});
         checks::check_run(checks, config);
         plan(one, checks);
         for (const checks::CheckList::Check& check : checks.list.checks())
@@ -119,6 +122,14 @@ class Sweep : public Command {
         throw DataError(str("sweep: ", one.name, ": ", e.what(), "; no run was started"));
       }
     }
+  }
+
+  // Those of a combination's settings that its rows may depend on: all but the optimizer's.
+  static std::string row_settings(const Combination& one) {
+    std::string found;
+    for (const std::string& setting : one.settings)
+      if (!setting.starts_with("optimizer.")) found += setting + "\n";
+    return found;
   }
 
   // Adapter, gradients, moments and the copy that a checkpoint is written from are the run's own.
