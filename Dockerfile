@@ -1,6 +1,6 @@
 # The program with all its libraries on a bare system, x86-64 or ARM. First `make tarball` (on another machine than an ARM
 # one, for ARM: `make ARM=1 tarball`), then
-#   docker build -t temper . && docker run --rm -it -v "$PWD:/work" temper sft run.yaml
+#   DOCKER_BUILDKIT=1 docker build -t temper . && docker run --rm -it -v "$PWD:/work" temper sft run.yaml
 FROM --platform=$BUILDPLATFORM debian:12-slim AS files
 ARG TARGETARCH
 ADD dist/temper-*.tar.gz /opt/

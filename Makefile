@@ -4,7 +4,7 @@
 # make test-long runs the long tests, which take as long as these; make test-all: both
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
 # make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
-#              (make test-packages installs and runs both)
+#              (make test-packages installs and runs both; with ARM=1 it reads them alone)
 # make format  formats the sources
 # make docs    writes the tables of docs/ that `temper list` prints
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
@@ -51,9 +51,14 @@ test-all:
 wheel tarball: all
 	@python3 tools/package.py $@ --build $(BUILD)
 
+ifdef ARM
+test-packages: wheel tarball
+	@python3 tests/install/composition.py aarch64 dist/*aarch64.whl dist/*aarch64.tar.gz
+else
 test-packages: all
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest -C packages -R install/packages --output-on-failure
+endif
 
 install: all
 	@cmake --build $(BUILD) -j $(JOBS)

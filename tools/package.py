@@ -28,8 +28,6 @@ NAME = "temper-llm"  # the distribution; pip has another project called temper
 MODULE = NAME.replace("-", "_")
 # Every system has these, in a version of its own that must not be mixed with another's.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so")
-TORCH = re.compile(r"^lib(torch.*|c10.*|gomp|cudart|cupti)[-.].*so|^libtorch|^libc10|^libgomp")
-ARROW = re.compile(r"^lib(arrow|parquet)")
 MACHINES = {62: "x86_64", 183: "aarch64"}  # by ELF's e_machine
 
 LAUNCHER = '''"""The program temper. `temper` on the command line and `python -m {module}` run it."""
@@ -94,19 +92,23 @@ def tool(name, *arguments):
 
 
 def machine_of(path):
+    """None: it is for a machine that no package is made for, or no program or library."""
     with open(path, "rb") as file:
-        return MACHINES[int.from_bytes(file.read(20)[18:], "little")]
+        head = file.read(20)
+    return MACHINES.get(int.from_bytes(head[18:], "little")) if head[:4] == b"\x7fELF" else None
 
 
 def needed_across(path, folders):
-    """As needed(), for a file that this machine's linker cannot load: in the folders that it names itself, then in these."""
-    found, left = {}, [path.resolve()]
+    """As needed(), for a file that this machine's linker cannot load: in the folders that it names itself, then in these.
+    As a linker does, it passes over libraries for other machines."""
+    found, left, machine = {}, [path.resolve()], machine_of(path)
     while left:
         file = left.pop()
         own = tool("patchelf", "--print-rpath", file).strip().replace("$ORIGIN", str(file.parent)).split(":")
         for name in tool("patchelf", "--print-needed", file).split():
             if name not in found and not SYSTEM.match(name):
-                found[name] = next((place for folder in [*own, *folders] if folder and (place := pathlib.Path(folder, name)).exists()), None)
+                places = [pathlib.Path(folder, name) for folder in [*own, *folders] if folder]
+                found[name] = next((place for place in places if place.exists() and machine_of(place) == machine), None)
                 left += [found[name].resolve()] if found[name] else []
     return found.items()
 
@@ -141,6 +143,32 @@ def set_runpath(prefix, *further):
     tool("patchelf", "--set-rpath", ":".join(["$ORIGIN/../lib", *further]), prefix / "bin" / "temper")
     for library in (prefix / "lib").iterdir():
         tool("patchelf", "--set-rpath", ":".join(["$ORIGIN", *further]), library)
+
+
+def debian_packages():
+    """Those whose code is in the packages, as headers or as a library. doctest is in the tests alone."""
+    named = re.findall(r"`([a-z0-9.+-]+-dev)`", (SOURCE / "THIRD_PARTY.md").read_text())
+    return [*(name for name in named if name != "doctest-dev"), "libgomp1"]
+
+
+def copy_notices(about, folder, libraries=()):
+    """The notices of what a package holds: the Debian packages', XGrammar's, and the Python packages' that these libraries are of."""
+    root = SOURCE / ".deps/arm64/sysroot" if about["machine"] != os.uname().machine else pathlib.Path("/")
+    found = {name: [root / "usr/share/doc" / name / "copyright"] for name in debian_packages()}
+    found["xgrammar"] = [path for path in (SOURCE / ".deps/xgrammar").rglob("*") if path.name in ("LICENSE", "NOTICE")]
+    for place in libraries:
+        for record in (record for above in place.parents for record in above.glob("*.dist-info/RECORD")):
+            if f"{place.relative_to(record.parent.parent)}," in record.read_text():
+                found[record.parent.stem] = [path for path in (record.parent / "licenses").rglob("*") if path.is_file()]
+    for name, files in found.items():
+        if not all(file.exists() for file in files):
+            print(f"package: no notices of {name}: {files[0]} is not there", file=sys.stderr)
+            continue
+        top = pathlib.Path(os.path.commonpath([file.parent for file in files])) if files else None
+        for file in files:
+            to = folder / name / file.relative_to(top)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)
 
 
 def versions(build):
@@ -194,6 +222,7 @@ def wheel(build, output):
         (info / "entry_points.txt").write_text(f"[console_scripts]\ntemper = {MODULE}:main\n")
         for name in ("LICENSE", "THIRD_PARTY.md"):
             shutil.copy(SOURCE / name, info / name)
+        copy_notices(about, info / "licenses")
         plain = pathlib.Path(scratch, f"{MODULE}-{about['version']}-py3-none-linux_{about['machine']}.whl")
         write_wheel(folder, plain)
         excluded = [part for pattern in ("libtorch*", "libc10*", "libgomp*", "libarrow*", "libparquet*") for part in ("--exclude", pattern)]
@@ -215,18 +244,21 @@ def tarball(build, output):
         prefix = pathlib.Path(scratch, name)
         installed(build, prefix)
         os.environ["LD_LIBRARY_PATH"] = ":".join(about["folders"])
+        places = []
         for file in [prefix / "bin" / "temper", *sorted((prefix / "lib").iterdir())]:
             for library, place in needed(file, about["folders"]):
                 if SYSTEM.match(library) or library.startswith("libtemper") or (prefix / "lib" / library).exists():
                     continue
                 if place is None:
                     fail(f"{file.name} needs {library}, which is not on this machine")
-                shutil.copy2(place.resolve(), prefix / "lib" / library)
+                places.append(place.resolve())
+                shutil.copy2(places[-1], prefix / "lib" / library)
         set_runpath(prefix)
         for folder in ("configs", "examples", "docs"):
             shutil.copytree(SOURCE / folder, prefix / "share" / "temper" / folder)
         for file in ("README.md", "LICENSE", "THIRD_PARTY.md"):
             shutil.copy(SOURCE / file, prefix / file)
+        copy_notices(about, prefix / "licenses", places)
         output.mkdir(exist_ok=True)
         for old in output.glob(f"temper-*-{about['machine']}.tar.gz"):
             old.unlink()

@@ -31,7 +31,8 @@ fill_sysroot() {
   for archive in "$apt"/archives/*.deb; do dpkg -x "$archive" "$sysroot"; done
   # Links to /lib would lead to the libraries of this machine.
   find "$sysroot" -type l -lname '/*' | while read -r link; do ln -sfnr "$sysroot$(readlink "$link")" "$link"; done
-  rm -rf "$apt" "$sysroot"/usr/share/{doc,man,locale,info,lintian}
+  rm -rf "$apt" "$sysroot"/usr/share/{man,locale,info,lintian}
+  find "$sysroot/usr/share/doc" -type f ! -name copyright -delete  # packages take the notices
   # Under an emulator LibTorch would read this machine's /proc/cpuinfo, and crash on a processor that is not ARM.
   mkdir -p "$sysroot/proc"
   for processor in 0 1; do
