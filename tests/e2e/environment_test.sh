@@ -71,10 +71,40 @@ zero_diffs ppo/metrics.jsonl
 # Environments that Temper brings, and the configs of the example.
 "$temper" list environments | grep '^grid_world' > /dev/null || fail "list environments"
 "$temper" grpo "$TEMPER_SOURCE_DIR/configs/grid_world.yaml" train.max_steps=2 train.eval_every=1 > grid.log 2>&1 || fail "grid_world.yaml: $(tail -1 grid.log)"
-# Grids of text: rows with one prompt and different seeds are different episodes.
+# Grids of text, after a warm start whose walks are in the same game; rows with one prompt and different seeds are
+# different episodes.
+cat > same_game.py <<'P'
+import json, sys
+sys.path.insert(0, sys.argv[2])
+import grid_games_model as model
+words = {i: word for word, i in json.load(open(sys.argv[1] + "/tokenizer.json"))["model"]["vocab"].items()}
+def where(kinds, text): return {(int(w[1]), int(w[2])) for w in text.partition("assistant")[0].split() if w[0] in kinds}
+moves = 0
+for row in map(json.loads, open(f"runs/{sys.argv[1]}/rollouts/step-1.jsonl")):
+    text = " ".join(words[t] for t in row["prompt_tokens"] + row["completion_tokens"])
+    turns = text.replace("<|im_start|>", "").replace("<|im_end|>", "").split("user")[2:]
+    for turn, following in zip(turns, turns[1:]):
+        cells, _, said = turn.partition("assistant")
+        move = said.strip()
+        if move not in model.MOVES or not where("PS", following): continue
+        if sys.argv[1] == "frozen_lake":
+            game = model.Lake()
+            game.goal, game.holes = [*where("G", cells)][0], where("O", cells)
+            state = lambda text: [*where("P", text)][0]
+        else:
+            game = model.Room()
+            game.floor, game.target = where("PSXO_√", cells), [*where("SO√", cells)][0]
+            state = lambda text: ([*where("PS", text)][0], [*where("X√", text)][0])
+        assert game.after(state(cells), move) == state(following), (turn, following)
+        moves += 1
+assert moves > 50, moves
+P
 for game in frozen_lake sokoban; do
   python3 "$examples/grid_games_model.py" $game && "$temper" init --config $game/config.json --tokenizer $game --output $game/model > /dev/null || fail "$game: the model"
+  "$temper" sft "$TEMPER_SOURCE_DIR/configs/${game}_sft.yaml" train.max_steps=16 > $game.log 2>&1 || fail "${game}_sft.yaml: $(tail -1 $game.log)"
   "$temper" check grpo "$TEMPER_SOURCE_DIR/configs/$game.yaml" > $game.log 2>&1 || fail "check $game: $(grep '^fail' $game.log)"
+  "$temper" grpo "$TEMPER_SOURCE_DIR/configs/$game.yaml" train.max_steps=1 train.eval_at_start=false rl.prompts_per_rollout=8 > $game.run 2>&1 || fail "$game.yaml: $(tail -1 $game.run)"
+  python3 same_game.py $game "$examples" || fail "the walks of $game are in another game"
   grep -q '^pass *data.duplicates' $game.log && grep -q '^pass *data.overlap' $game.log || fail "rows of $game: $(grep '^warn' $game.log)"
 done
 cat frozen_lake/rows.jsonl <(head -1 frozen_lake/rows.jsonl) > twice.jsonl
