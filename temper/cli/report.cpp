@@ -1,15 +1,14 @@
 // temper report: a page about runs, from their files.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/cli/experiments/prompt_tables.h"
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/verbs.h"
-#include "temper/metrics/paired.h"
 
 namespace temper::cli {
 namespace {
@@ -21,7 +20,9 @@ class ReportPage : public Command {
         "Writes a page about runs: for one run its report.html anew, for several a comparison of "
         "their curves and of the settings that differ; for a run and its fork also the mean of the "
         "paired differences over the steps after the fork, with a 95 % interval, and the interval "
-        "that two unrelated runs with these metrics would have.\n"
+        "that two unrelated runs with these metrics would have. Where both kept rollouts "
+        "(reinforcement learning), reward and length of completions are paired by prompt, too, "
+        "and the prompts whose reward changed most are listed.\n"
         "examples:\n"
         "  temper report runs/a\n"
         "  temper report runs/a runs/b --output both.html\n"
@@ -63,11 +64,6 @@ class ReportPage : public Command {
     return unique ? last(run) : run;
   }
 
-  static std::string interval(double mean, double half_width) {
-    if (std::isnan(half_width)) return "";
-    return str(temper::to_text(mean - half_width), " to ", temper::to_text(mean + half_width));
-  }
-
   // The differences between runs and their forks.
   void compare_forks(const std::vector<RunFiles>& files) {
     for (const RunFiles& a : files)
@@ -75,17 +71,15 @@ class ReportPage : public Command {
         const std::optional<int64_t> step = fork_step(a.directory, b.directory);
         if (!step) continue;
         const std::string of_a = name_of(a.directory), of_b = name_of(b.directory);
-        Report::Table table{
-            str(of_b, " less ", of_a, ", paired by step, after step ", *step),
-            {"metric", "steps", of_a, of_b, "mean difference", "95 % interval", "as if not paired"},
-            {}};
-        for (const PairedDifference& d : paired_differences(a.rows, b.rows, *step))
-          if (!is_of_machine(a.report.metrics, d.metric))
-            table.rows.push_back({d.metric, std::to_string(d.steps), temper::to_text(d.mean_a),
-                                  temper::to_text(d.mean_b), temper::to_text(d.mean),
-                                  interval(d.mean, d.half_width),
-                                  interval(d.mean, d.unpaired_half_width)});
-        paired_.push_back(std::move(table));
+        std::vector<PairedDifference> differences = paired_differences(a.rows, b.rows, *step);
+        std::erase_if(differences, [&](const PairedDifference& d) {
+          return is_of_machine(a.report.metrics, d.metric);
+        });
+        paired_.push_back(
+            difference_table(str(of_b, " less ", of_a, ", paired by step, after step ", *step),
+                             differences, "steps", of_a, of_b));
+        for (Report::Table& by_prompt : prompt_tables(a, of_a, b, of_b, *step))
+          paired_.push_back(std::move(by_prompt));
       }
   }
 

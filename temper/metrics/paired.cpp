@@ -19,6 +19,8 @@ double welch_half_width(double n, double variance_a, double variance_b) {
   return student_quantile(degrees) * std::sqrt(sum / n);
 }
 
+}  // namespace
+
 PairedDifference paired_difference(const std::string& metric,
                                    const std::vector<std::pair<double, double>>& pairs) {
   PairedDifference out{metric, std::ssize(pairs)};
@@ -42,8 +44,6 @@ PairedDifference paired_difference(const std::string& metric,
   out.unpaired_half_width = welch_half_width(n, squares_a / (n - 1), squares_b / (n - 1));
   return out;
 }
-
-}  // namespace
 
 std::vector<PairedDifference> paired_differences(std::span<const MetricsRow> a,
                                                  std::span<const MetricsRow> b, int64_t after) {

@@ -5,26 +5,32 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/metrics/row.h"
 
 namespace temper {
 
-// Of one metric: b - a, over the steps that have a finite number in both runs.
+// Of one metric: b - a, over the pairs of values that both runs have.
 struct PairedDifference {
   std::string metric;
-  int64_t steps = 0;
+  int64_t pairs = 0;
   double mean_a = 0, mean_b = 0;
   double mean = 0;
-  // Half the width of its 95 % confidence interval: Student's t with steps - 1 degrees of freedom
-  // times the standard error. NaN for a single step.
+  // Half the width of its 95 % confidence interval: Student's t with pairs - 1 degrees of freedom
+  // times the standard error. NaN for a single pair.
   double half_width = 0;
   // What it would be if the runs had nothing in common: Welch's (1947), of two independent means.
   double unpaired_half_width = 0;
 };
 
-// Of every metric, in the order of its first row in `a`, over the rows of steps after `after`.
+// Of these pairs (a, b), which are independent of each other.
+PairedDifference paired_difference(const std::string& metric,
+                                   const std::vector<std::pair<double, double>>& pairs);
+
+// Of every metric, in the order of its first row in `a`, over the rows of steps after `after` that
+// have a finite number in both runs.
 std::vector<PairedDifference> paired_differences(std::span<const MetricsRow> a,
                                                  std::span<const MetricsRow> b, int64_t after);
 

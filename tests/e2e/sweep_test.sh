@@ -111,5 +111,49 @@ words = next(line for line in open("log") if line.split()[0] == "loss").split()
 assert words[1] == "4" and abs(float(words[4]) - mean) < 1e-12
 assert abs(float(words[5]) - (mean - half)) < 1e-9 and abs(float(words[7]) - (mean + half)) < 1e-9
 P
+! grep -q 'paired by prompt' log || fail "runs without rollouts are paired by prompt"
+# Of reinforcement learning, also by prompt: those of steps that both runs have, of which one is lost here.
+even_reward
+for i in $(seq 5); do echo "{\"prompt_ids\": [$((3 + i)), $((7 + i)), 5]}"; done > prompts.jsonl
+"$temper" grpo model.path=model data.train=prompts.jsonl rl.prompts_per_rollout=3 rl.group_size=3 rollout.max_new_tokens=8 'rewards=[{name: even, command: [sh, even.sh]}]' \
+  optimizer.learning_rate=1e-2 metrics.sinks=jsonl train.save_every=4 train.max_steps=9 output_dir=rl > log 2>&1 || fail "grpo: $(cat log)"
+fork=(fork rl@4 rl.group_size=4 optimizer.learning_rate=5e-2 --output)
+"$temper" "${fork[@]}" rl-fork rl.compress_rollouts=true > log 2>&1 || fail "fork: $(cat log)"
+"$temper" "${fork[@]}" plain > log 2>&1 || fail "fork: $(cat log)"
+rm rl-fork/rollouts/step-8.jsonl.zst
+"$temper" report rl rl-fork --output both.html > log || fail "report: $(cat log)"
+grep -q 'rl-fork less rl, paired by prompt, after step 4' both.html && grep -q 'prompts whose reward changed most' both.html || fail "no prompts in the page"
+python3 - <<'P' || fail "prompts: $(cat log)"
+import collections, json
+def groups(run, step):
+    found = collections.defaultdict(list)
+    for row in map(json.loads, open(f"{run}/rollouts/step-{step}.jsonl")):
+        found[row["group"], tuple(row["prompt_tokens"])].append((row["reward"], len(row["completion_tokens"])))
+    return {key: [sum(x) / len(rows) for x in zip(*rows)] for key, rows in found.items()}
+seen = collections.defaultdict(list)
+for step in (5, 6, 7, 9):
+    a, b = groups("rl", step), groups("plain", step)
+    assert a.keys() == b.keys() and len(a) == 3
+    for key in a: seen[key[1]].append((*a[key], *b[key]))
+means = [[sum(x) / len(rows) for x in zip(*rows)] for rows in seen.values()]
+lines = open("log").read().splitlines()
+after = lambda words, more: lines[[words in line for line in lines].index(True) + more:]
+for name, place in (("reward", 0), ("completion length", 1)):
+    d = [m[place + 2] - m[place] for m in means]
+    mean = sum(d) / 5
+    half = 2.7764451051977987 * (sum((x - mean) ** 2 for x in d) / 4 / 5) ** 0.5  # Student's t, 4 degrees of freedom
+    words = next(line for line in after("paired by prompt", 2) if line.startswith("  " + name)).removeprefix("  " + name).split()
+    same = lambda word, value: abs(float(word) - value) < 1e-9
+    assert words[0] == "5" and same(words[1], sum(m[place] for m in means) / 5) and same(words[3], mean), words
+    assert same(words[4], mean - half) and same(words[6], mean + half), words
+assert "left out: steps with rollouts of one run alone 1 0".split() in [line.split() for line in after("paired by prompt", 2)]
+changed = after("changed most", 2)
+sums = {key: sum(r[2] - r[0] for r in rows) for key, rows in seen.items()}
+first = max(sums, key=lambda key: abs(sums[key]))
+assert len(changed) == 5 and same(changed[0].split()[3], sums[first]) and changed[0].endswith("token ids " + " ".join(map(str, first))), changed[0]
+P
+sed -i '3s/"reward"/"rewart"/' rl/rollouts/step-6.jsonl
+"$temper" report rl rl-fork --output both.html > log 2>&1
+[ $? = 2 ] && grep -q 'rl/rollouts/step-6.jsonl:3: no `reward`' log || fail "a broken line: $(cat log)"
 "$temper" report run best --output other.html > log && ! grep -q 'paired by step' log || fail "two runs that are no fork of each other"
 exit $bad

@@ -24,7 +24,7 @@ TEST_CASE("paired differences are of the steps after the fork that both runs hav
   const auto found = paired_differences(a, b, 2);
   REQUIRE(found.size() == 2);
   CHECK(found[0].metric == "loss");
-  CHECK(found[0].steps == 2);
+  CHECK(found[0].pairs == 2);
   CHECK(found[0].mean_a == 4.5);
   CHECK(found[0].mean == 1);
   // The quantile 0.975 of Student's t distribution with one degree of freedom.

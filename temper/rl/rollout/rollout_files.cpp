@@ -95,6 +95,13 @@ bool RolloutRetention::writes(int64_t batch) const {
   return kind == Kind::kEvery ? batch % count == 0 : kind != Kind::kNone;
 }
 
+std::map<int64_t, std::string> rollout_files(const std::string& output_dir) {
+  std::map<int64_t, std::string> files;
+  for (const auto& [step, path] : files_by_step(output_dir + "/rollouts"))
+    files.emplace(step, path.string());
+  return files;
+}
+
 RolloutFiles::RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress)
     : directory_(std::move(output_dir) + "/rollouts"), retention_(retention), compress_(compress) {}
 

@@ -29,6 +29,9 @@ struct RolloutRetention {
   bool writes(int64_t batch) const;
 };
 
+// The files of a run's directory by step, one of each; empty: it has none.
+std::map<int64_t, std::string> rollout_files(const std::string& output_dir);
+
 class RolloutFiles {
  public:
   RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress);

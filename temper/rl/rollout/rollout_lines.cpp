@@ -302,25 +302,36 @@ ImageSpans images_of(const LineFormat& format, const Json& row, const std::vecto
 
 }  // namespace
 
-void add_line(std::vector<EpisodeGroup>& groups, const Json& row, const LineFormat& format,
-              const std::string& where) {
-  const int64_t vocabulary = format.vocabulary;
+LineHead read_head(const Json& row, int64_t vocabulary, const std::string& where) {
   check<DataError>(row.is_object(), where, ": a rollout is an object");
   for (const char* field : {"group", "prompt_tokens", "completion_tokens", "reward"})
     check<DataError>(row.contains(field), where, ": no `", field, "`; the row has ",
                      data::field_names(row));
   check<DataError>(row["group"].is_number_integer(), where, ": `group` must be a whole number");
-  const int64_t id = row["group"].get<int64_t>();
-  const std::vector<int32_t> prompt =
-      data::token_ids(row["prompt_tokens"], "prompt_tokens", vocabulary, where);
-  std::vector<int32_t> tokens =
+  LineHead head{.group = row["group"].get<int64_t>()};
+  head.prompt = data::token_ids(row["prompt_tokens"], "prompt_tokens", vocabulary, where);
+  head.completion =
       data::token_ids(row["completion_tokens"], "completion_tokens", vocabulary, where);
-  check<DataError>(!prompt.empty(), where, ": `prompt_tokens` is empty");
-  check<DataError>(!tokens.empty(), where, ": `completion_tokens` is empty");
+  check<DataError>(!head.prompt.empty(), where, ": `prompt_tokens` is empty");
+  check<DataError>(!head.completion.empty(), where, ": `completion_tokens` is empty");
+  head.reward = finite_number(row["reward"], "reward", where);
+  check<DataError>(std::abs(head.reward) <= kLargestSum, where, ": `reward`: found ", head.reward,
+                   ", expected at most ", kLargestSum);
+  head.sampled = mask_of(row, head.completion.size(), where);
+  check<DataError>(std::find(head.sampled.begin(), head.sampled.end(), true) != head.sampled.end(),
+                   where, ": `completion_mask` marks no token as sampled");
+  return head;
+}
+
+void add_line(std::vector<EpisodeGroup>& groups, const Json& row, const LineFormat& format,
+              const std::string& where) {
+  const int64_t vocabulary = format.vocabulary;
+  LineHead head = read_head(row, vocabulary, where);
+  const int64_t id = head.group;
+  const std::vector<int32_t> prompt = std::move(head.prompt);
+  std::vector<int32_t> tokens = std::move(head.completion);
   Episode episode;
-  episode.reward = finite_number(row["reward"], "reward", where);
-  check<DataError>(std::abs(episode.reward) <= kLargestSum, where, ": `reward`: found ",
-                   episode.reward, ", expected at most ", kLargestSum);
+  episode.reward = head.reward;
   if (row.contains("penalty")) episode.penalty = finite_number(row["penalty"], "penalty", where);
   if (row.contains("sample") && row["sample"].is_number_integer())
     episode.sample = row["sample"].get<int64_t>();
@@ -342,7 +353,7 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, const LineForm
       episode.turn_rewards.push_back(finite_number(one, "turn_rewards", where));
   }
   CompletionTokens completion;
-  completion.sampled = mask_of(row, tokens.size(), where);
+  completion.sampled = std::move(head.sampled);
   completion.kept = kept_of(row, tokens, vocabulary, where);
   completion.logprobs = numbers(row, "logprobs", tokens.size(), where);
   completion.old_logp = numbers(row, "old_logp", tokens.size(), where);
@@ -350,9 +361,6 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, const LineForm
   completion.value = numbers(row, "value", tokens.size(), where);
   completion.branches = branches(row, prompt.size(), tokens.size(), where);
   completion.tokens = std::move(tokens);
-  check<DataError>(std::find(completion.sampled.begin(), completion.sampled.end(), true) !=
-                       completion.sampled.end(),
-                   where, ": `completion_mask` marks no token as sampled");
   const int64_t version = version_of(row, completion, where);
   const bool goes_on = !groups.empty() && groups.back().id == id;
   const ImageSpans images =

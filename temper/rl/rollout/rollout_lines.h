@@ -39,6 +39,16 @@ struct LineFormat {
   std::string directory;                            // of the file: images' paths are relative to it
 };
 
+// What every line says, whatever the model: all that is read of it without its images.
+struct LineHead {
+  int64_t group = 0;
+  std::vector<int32_t> prompt, completion;  // neither is empty
+  std::vector<bool> sampled;                // by the policy, of the completion's tokens: not none
+  double reward = 0;
+};
+// Throws DataError.
+LineHead read_head(const Json& row, int64_t vocabulary, const std::string& where);
+
 // Adds what to_lines wrote, or another program's line, to the groups: to the last one where its
 // `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are
 // checked against the vocabulary. Throws DataError.
