@@ -2,10 +2,12 @@
 // the same is shown by tools/check_gguf.py.
 #include "temper/models/gguf/gguf.h"
 
+#include <algorithm>
 #include <set>
 
 #include "temper/base/file.h"
 #include "temper/models/sparse_mlp.h"
+#include "tests/golden.h"
 #include "tests/models/gguf_tiny.h"
 
 using namespace gguf_tiny;
@@ -238,6 +240,17 @@ TEST_CASE("a saved file reads back with the model's values, rounded once") {
     CHECK(at::equal(read("blk.6.ffn_norm.weight"),
                     1 + value_of(*model, "model.layers.6.pre_feedforward_layernorm.weight")));
   }
+}
+
+TEST_CASE("a file of a model that reads images says that they are left out") {
+  const auto says_so = [](const std::string& directory) {
+    const models::GgufHeader header = models::gguf_header(directory, at::kFloat);
+    return std::ranges::count_if(header.notes, [](const std::string& note) {
+      return note.starts_with("the vision tower is left out");
+    });
+  };
+  CHECK(says_so(golden_path("vision/gemma3")) == 1);
+  CHECK(says_so(golden_path("models/gemma3_text")) == 0);
 }
 
 TEST_CASE("values beyond float16's range are refused, and leave no file") {

@@ -75,6 +75,10 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
                                            adapter);
   add(tokenizer.keys);
   header.notes = header.form.notes;
+  if (vision_family_of(directory))
+    header.notes.push_back(
+        "the vision tower is left out: the file holds the language model alone, which sees no "
+        "images in llama.cpp");
   header.notes.insert(header.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   return header;
 }
