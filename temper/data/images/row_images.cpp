@@ -68,7 +68,8 @@ class Placing {
     each_message([&](Json& message) { place_in(message["content"]); });
     check<DataError>(used_ == sources_.size(), where_, ": the row has ",
                      images_text(sources_.size()), " in `images` and ", used_,
-                     " parts or marks for them in its messages");
+                     used_ == 1 ? " part or mark for it" : " parts or marks for them",
+                     " in its messages");
     return std::move(images_);
   }
 
