@@ -25,6 +25,7 @@
 #include "temper/base/error.h"
 #include "temper/base/liveness.h"
 #include "temper/dist/environment.h"
+#include "temper/dist/rendezvous.h"
 
 namespace temper::dist {
 namespace {
@@ -47,21 +48,18 @@ void close_socket(int& fd) {
   fd = -1;
 }
 
-std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> resolve(const std::string& host,
-                                                             const std::string& port,
-                                                             bool listens) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = listens ? AI_PASSIVE : 0;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  check(error == 0, "cannot find the address of ", host, ": ", ::gai_strerror(error));
-  return {found, &::freeaddrinfo};
+NameLookup find_address(const std::string& host, const std::string& port, bool listens) {
+  NameLookup lookup(host, port, listens);
+  check(lookup.wait_for(std::chrono::milliseconds(kConnectMilliseconds)),
+        "cannot find the address of ", host, ": no answer of the name server");
+  check(lookup.addresses() != nullptr, "cannot find the address of ", host, ": ", lookup.error());
+  return lookup;
 }
 
 // Listens at a port that is free; gives "HOST PORT".
 std::pair<int, std::string> listen_at(const std::string& address) {
-  const auto found = resolve(address, "0", true);
+  const NameLookup lookup = find_address(address, "0", true);
+  const addrinfo* const found = lookup.addresses();
   const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
@@ -77,7 +75,8 @@ std::pair<int, std::string> listen_at(const std::string& address) {
 
 int connect_to(const std::string& place) {
   const size_t space = place.rfind(' ');
-  const auto found = resolve(place.substr(0, space), place.substr(space + 1), false);
+  const NameLookup lookup = find_address(place.substr(0, space), place.substr(space + 1), false);
+  const addrinfo* const found = lookup.addresses();
   const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   check(fd >= 0 && ::connect(fd, found->ai_addr, found->ai_addrlen) == 0, "cannot connect to ",
         place, ": ", std::strerror(errno));

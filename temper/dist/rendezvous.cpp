@@ -98,23 +98,52 @@ void Patience::pause(const std::string& what) const {
   std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(kPause, left()));
 }
 
-Route find_route(const std::string& host, uint16_t port, const Patience& patience) {
+NameLookup::Answer NameLookup::ask(const std::string& host, const std::string& service, int flags,
+                                   Resolve resolve) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  Answer answer;
+  answer.error = resolve(host.c_str(), service.c_str(), &hints, &found);
+  answer.list.reset(found);
+  return answer;
+}
+
+NameLookup::NameLookup(const std::string& host, const std::string& service, bool listens,
+                       Resolve resolve) {
+  const int flags = listens ? AI_PASSIVE : 0;
+  answer_ = ask(host, service, flags | AI_NUMERICHOST, &::getaddrinfo);
+  if (answer_.error == 0) return;
+  // Not std::async, whose future waits for the thread.
+  std::packaged_task<Answer()> task([=] { return ask(host, service, flags, resolve); });
+  coming_ = task.get_future();
+  std::thread(std::move(task)).detach();
+}
+
+bool NameLookup::wait_for(std::chrono::milliseconds most) {
+  if (!coming_.valid()) return true;
+  if (coming_.wait_for(most) != std::future_status::ready) return false;
+  answer_ = coming_.get();
+  return true;
+}
+
+std::string NameLookup::error() const {
+  return answer_.error == 0 ? "" : ::gai_strerror(answer_.error);
+}
+
+Route find_route(const std::string& host, uint16_t port, const Patience& patience,
+                 NameLookup::Resolve resolve) {
   const std::string place =
       temper::str(host.find(':') == std::string::npos ? host : "[" + host + "]", ":", port);
   std::string what = "no answer from the first rank at " + place;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  const std::string service = std::to_string(port);
   while (true) {
-    addrinfo* found = nullptr;
     // A name may be announced only when its host has started.
-    const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, [](addrinfo* a) {
-      if (a) ::freeaddrinfo(a);
-    });
-    std::string why = error == 0 ? "" : ::gai_strerror(error);
+    NameLookup lookup(host, std::to_string(port), false, resolve);
+    while (!lookup.wait_for(kPause)) patience.check(what + " (its name is being looked up)");
+    std::string why = lookup.error();
     Route route;
-    for (const addrinfo* a = found; a; a = a->ai_next) {
+    for (const addrinfo* a = lookup.addresses(); a; a = a->ai_next) {
       const int failed = try_connect(*a, patience, what, route);
       if (failed == 0) return route;
       if (why.empty()) why = std::strerror(failed);

@@ -1,9 +1,13 @@
 // How ranks find each other's addresses. Sockets only; no c10d.
 #pragma once
 
+#include <netdb.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +30,36 @@ class Patience {
   std::function<bool()> stop_;
 };
 
+// getaddrinfo for stream sockets; of a name, on a thread of its own: nothing can interrupt it, so
+// that where nobody waits any more the thread stays until the name server's own time is over.
+class NameLookup {
+ public:
+  using Resolve = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+
+  // Begins. listens: addresses to listen at.
+  NameLookup(const std::string& host, const std::string& service, bool listens,
+             Resolve resolve = &::getaddrinfo);
+  // Whether the answer has come.
+  bool wait_for(std::chrono::milliseconds most);
+  // What it is, once it has come: the first address, which belongs to this; null: there is none.
+  const addrinfo* addresses() const { return answer_.list.get(); }
+  // Why there is none; "": there are some.
+  std::string error() const;
+
+ private:
+  struct Free {
+    void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+  };
+  struct Answer {
+    int error = 0;
+    std::unique_ptr<addrinfo, Free> list;
+  };
+  static Answer ask(const std::string& host, const std::string& service, int flags,
+                    Resolve resolve);
+  std::future<Answer> coming_;
+  Answer answer_;
+};
+
 // Numeric addresses of the two ends of a connection.
 struct Route {
   std::string local, remote;
@@ -33,8 +67,9 @@ struct Route {
 };
 
 // Connects to HOST:PORT (a name, an IPv4 or an IPv6 address) and closes again, trying until it
-// answers. Throws RunError as Patience does.
-Route find_route(const std::string& host, uint16_t port, const Patience& patience);
+// answers. Throws RunError as Patience does. resolve: how names are looked up.
+Route find_route(const std::string& host, uint16_t port, const Patience& patience,
+                 NameLookup::Resolve resolve = &::getaddrinfo);
 
 // A route as text for other ranks, "0 10.0.0.2 10.0.0.1", and back. Throws RunError for other text.
 std::string to_text(const Route& route);

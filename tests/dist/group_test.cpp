@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/dist/environment.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/dist/rendezvous.h"
@@ -204,6 +205,29 @@ TEST_CASE("a route is found to names and to addresses, and to whom comes late") 
   CHECK(message_of([] {
           find_route("no-such-host.invalid", 1, Patience(10ms, {}));
         }).find("no-such-host.invalid:1") != std::string::npos);
+}
+
+namespace {
+std::atomic<bool> name_server_answers{false};
+int late_answer(const char*, const char*, const addrinfo*, addrinfo**) {
+  while (!name_server_answers) std::this_thread::sleep_for(1ms);
+  return EAI_AGAIN;
+}
+}  // namespace
+
+TEST_CASE("a name server that does not answer is not waited for without end") {
+  const std::string error =
+      message_of([] { find_route("late", 1, Patience(100ms, {}), &late_answer); });
+  CHECK_MESSAGE(error.starts_with("no answer from the first rank at late:1 (its name is being "
+                                  "looked up) within 0.1"),
+                error);
+  CHECK_THROWS_AS(find_route("late", 1, Patience(1h, [] { return true; }), &late_answer), Stopped);
+  NameLookup lookup("late", "1", false, &late_answer);
+  CHECK_FALSE(lookup.wait_for(5ms));
+  name_server_answers = true;
+  CHECK(lookup.wait_for(1min));
+  CHECK(lookup.addresses() == nullptr);
+  CHECK(lookup.error() == ::gai_strerror(EAI_AGAIN));
 }
 
 TEST_CASE("ranks on the master's host listen where other hosts reach it") {
