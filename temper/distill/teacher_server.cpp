@@ -71,8 +71,9 @@ std::string inspect_teacher(const DistillConfig& config, const TeacherSection& t
     parse_top_tokens_bytes(http.post(kTopTokens, top_tokens_body(one, k)), 1, k, own);
     return name.is_string() ? name.get<std::string>() : "a model";
   } catch (const http::Failure& e) {
-    fail(str(e.what(), e.status == 404 ? "; a teacher is behind a temper serve that has it" : "",
-             e.unreachable ? "; start it first: temper serve --model TEACHER" : ""));
+    if (e.unreachable)
+      fail(str("no answer (", e.what(), "); start it first: temper serve --model TEACHER"));
+    fail(str(e.what(), e.status == 404 ? "; a teacher is behind a temper serve that has it" : ""));
   } catch (const DataError& e) {
     fail(e.what());
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
@@ -29,6 +30,49 @@ struct TreesOfPass {
   std::shared_ptr<Forest> forest;
   int64_t first_token;
 };
+
+// As if the segments were added one by one, in a time that does not grow with the trees' depth.
+std::shared_ptr<Forest> forest_of(const std::vector<std::vector<int32_t>>& segments,
+                                  const std::vector<int64_t>& parent, int64_t vocabulary,
+                                  int64_t most_positions) {
+  auto forest = std::make_shared<Forest>();
+  std::vector<int64_t> open;  // the last segment's ancestors and itself, the root first
+  const auto close_below = [&](int64_t segment, int64_t end) {
+    for (; !open.empty() && open.back() != segment; open.pop_back())
+      forest->subtree_end[static_cast<size_t>(open.back())] = end;
+  };
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto s = static_cast<int64_t>(i);
+    check<DataError>(!segments[i].empty(), "`tokens`: segment ", s, " is empty");
+    for (const int32_t id : segments[i])
+      check<DataError>(id >= 0 && id < vocabulary, "`tokens`: found ", id,
+                       ", and the vocabulary has ", vocabulary, " tokens");
+    check<DataError>(parent[i] >= -1 && parent[i] < s, "`parent`: segment ", s, " continues ",
+                     parent[i], ", expected an earlier one, or -1");
+    close_below(parent[i], s);
+    check<DataError>(parent[i] < 0 || !open.empty(), "`parent`: segment ", s, " continues ",
+                     parent[i], " behind another one's children, expected them depth first");
+    open.push_back(s);
+    int64_t position = 0;
+    if (parent[i] >= 0)
+      position = forest->position[static_cast<size_t>(
+                     forest->segment_start[static_cast<size_t>(parent[i]) + 1] - 1)] +
+                 1;
+    check<DataError>(position + std::ssize(segments[i]) <= most_positions, "`tokens`: a row has ",
+                     position + std::ssize(segments[i]), " tokens, and the model ", most_positions,
+                     " positions");
+    for (const int32_t id : segments[i]) {
+      forest->tokens.push_back(id);
+      forest->position.push_back(position++);
+    }
+    forest->segment_start.push_back(forest->num_tokens());
+    forest->parent.push_back(parent[i]);
+    forest->subtree_end.push_back(s + 1);
+    forest->shift.push_back(0);
+  }
+  close_below(-1, std::ssize(segments));
+  return forest;
+}
 
 std::vector<TreesOfPass> passes_of(const Forest& all) {
   std::vector<TreesOfPass> passes;
@@ -71,23 +115,8 @@ TopTokensAsk parse_top_tokens(std::string_view body, int64_t vocabulary, int64_t
   check<DataError>(parent.size() == segments.size(), "`parent`: found ", parent.size(),
                    " numbers for ", segments.size(), " segments of `tokens`");
   TopTokensAsk ask;
+  ask.pass.forest = forest_of(segments, parent, vocabulary, most_positions);
   const std::shared_ptr<Forest>& forest = ask.pass.forest;
-  for (size_t s = 0; s < segments.size(); ++s) {
-    check<DataError>(!segments[s].empty(), "`tokens`: segment ", s, " is empty");
-    for (const int32_t id : segments[s])
-      check<DataError>(id >= 0 && id < vocabulary, "`tokens`: found ", id,
-                       ", and the vocabulary has ", vocabulary, " tokens");
-    check<DataError>(parent[s] >= -1 && parent[s] < static_cast<int64_t>(s), "`parent`: segment ",
-                     s, " continues ", parent[s], ", expected an earlier one, or -1");
-    try {
-      parent[s] < 0 ? forest->add_root(segments[s]) : forest->add_child(parent[s], segments[s]);
-    } catch (const RunError& e) {
-      throw DataError(str("`parent`: segment ", s, ": ", e.what()));
-    }
-    const int64_t length = forest->position.back() + 1;
-    check<DataError>(length <= most_positions, "`tokens`: a row has ", length,
-                     " tokens, and the model ", most_positions, " positions");
-  }
   ask.pass.row_M = top_member<std::vector<int64_t>>(json, "places");
   for (const int64_t row : ask.pass.row_M)
     check<DataError>(row >= 0 && row < forest->num_tokens(), "`places`: found ", row, ", and ",
@@ -109,17 +138,20 @@ ops::TopTokens likeliest_of(models::CausalLM& model, const TopTokensAsk& ask) {
   const auto places = static_cast<int64_t>(ask.pass.row_M.size());
   ops::TopTokens top{at::empty({places, ask.top_k}, at::kLong),
                      at::empty({places, ask.top_k}, at::kFloat)};
+  const auto row_of = [&](int64_t place) { return ask.pass.row_M[static_cast<size_t>(place)]; };
+  std::vector<int64_t> by_row(ask.pass.row_M.size());  // numbers of places
+  std::iota(by_row.begin(), by_row.end(), 0);
+  std::ranges::stable_sort(by_row, {}, row_of);
+  auto next = by_row.begin();
   for (const TreesOfPass& trees : passes_of(*ask.pass.forest)) {
     train::ForwardPass pass;
     pass.forest = trees.forest;
+    const int64_t end = trees.first_token + trees.forest->num_tokens();
     std::vector<int64_t> numbers;
-    for (int64_t i = 0; i < places; ++i) {
-      const int64_t row = ask.pass.row_M[static_cast<size_t>(i)] - trees.first_token;
-      if (row < 0 || row >= trees.forest->num_tokens()) continue;
-      pass.row_M.push_back(row);
-      numbers.push_back(i);
-    }
+    for (; next != by_row.end() && row_of(*next) < end; ++next) numbers.push_back(*next);
     if (numbers.empty()) continue;
+    std::ranges::sort(numbers);
+    for (const int64_t i : numbers) pass.row_M.push_back(row_of(i) - trees.first_token);
     const Side side(model, {.forest = pass.forest, .rows = pass.rows()}, Tap::kNone, {});
     const ops::TopTokens found = ops::likeliest_tokens(head_at_targets(side, pass), 1, ask.top_k);
     const at::Tensor to = at::tensor(numbers, at::kLong);

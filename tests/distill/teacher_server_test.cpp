@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
+#include "temper/base/json.h"
 #include "temper/distill/teacher_route.h"
 #include "temper/distill/top_tokens.h"
 #include "temper/http/client.h"
@@ -152,7 +155,7 @@ TEST_CASE("a run whose teacher is gone ends with a checkpoint and goes on from t
   has(why, "distill.teacher: " + first.server.address());
   has(why, "failed 4 times");
   CHECK(!std::filesystem::exists(r.folder / "gone/final"));
-  has(r.error({first.key()}), "start it first: temper serve");
+  has(r.error({first.key()}), "there?); start it first: temper serve");
 
   const TeacherAt second("qwen3");
   run(with(r.keys, {second.key(), "train.save_every=1"}), [] { return false; });
@@ -213,6 +216,46 @@ TEST_CASE("the route for likeliest tokens says what is wrong with a request") {
   std::string many = "0";
   for (int i = 1; i < 600; ++i) many += ", 0";
   has(t.refusal(R"({"tokens": [[)" + many + R"(]], "places": [0], "top_k": 1})"), "positions");
+}
+
+TEST_CASE("a request's trees are the forest that its segments make one by one") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    Forest expected;
+    Json segments = Json::array(), parents = Json::array();
+    std::vector<int64_t> open;  // segments that may be continued
+    for (int i = 0; i < 40; ++i) {
+      std::vector<int32_t> ids(1 + random() % 3);
+      for (int32_t& id : ids) id = static_cast<int32_t>(random() % 50);
+      if (random() % 2 == 0) open.resize(random() % (open.size() + 1));
+      const int64_t parent = open.empty() ? -1 : open.back();
+      open.push_back(parent < 0 ? expected.add_root(ids) : expected.add_child(parent, ids));
+      segments.push_back(ids);
+      parents.push_back(parent);
+    }
+    const Json body{{"tokens", segments}, {"parent", parents}, {"places", {0}}, {"top_k", 1}};
+    const auto ask = distill::parse_top_tokens(dump_json(body), 50, 512);
+    const Forest& found = *ask.pass.forest;
+    CHECK(found.tokens == expected.tokens);
+    CHECK(found.position == expected.position);
+    CHECK(found.segment_start == expected.segment_start);
+    CHECK(found.parent == expected.parent);
+    CHECK(found.subtree_end == expected.subtree_end);
+    CHECK(found.shift == expected.shift);
+    CHECK((found.rotation == expected.rotation && found.open == expected.open));
+  }
+  // Each segment the only child of the one before: minutes, if each walked up to the root.
+  constexpr int64_t kDeep = 1 << 20;
+  std::string tokens, parents;
+  for (int64_t s = 0; s < kDeep; ++s) {
+    tokens += s == 0 ? "[1]" : ",[1]";
+    parents += s == 0 ? "-1" : "," + std::to_string(s - 1);
+  }
+  const auto deep = distill::parse_top_tokens(
+      "{\"tokens\":[" + tokens + "],\"parent\":[" + parents + "],\"places\":[0],\"top_k\":1}", 50,
+      kDeep);
+  CHECK(deep.pass.forest->position.back() == kDeep - 1);
+  CHECK(deep.pass.forest->subtree_end[5] == kDeep);
 }
 
 TEST_CASE("more trees than a pass holds give what each gives alone") {

@@ -46,7 +46,8 @@ class ServerPool::Connection {
 PoolOptions pool_options(const ServerSection& section) {
   PoolOptions options{.servers = {},
                       .timeout_seconds = section.timeout_seconds,
-                      .wait_seconds = 60 * section.wait_minutes};
+                      .wait_seconds = 60 * section.wait_minutes,
+                      .wait_key = "rollout.server.wait_minutes"};
   const std::string key = section.api_key();
   for (const std::string& text : section.urls) {
     const http::ServerUrl url = http::parse_url(text);
@@ -236,7 +237,7 @@ void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& 
       if (refused) continue;
       if (!wait_while_busy(number, *busy, why))
         throw NoServer(temper::str(server.about.name, " took no request in ", longest_wait(true),
-                                   " s (rollout.server.wait_minutes): ", why));
+                                   " s", wait_hint(), ": ", why));
       busy_wait = std::min(2 * busy_wait, kMostWait);
       continue;
     }

@@ -46,6 +46,7 @@ struct PoolOptions {
   std::shared_ptr<WeightsLoader> loader;  // null: the pool has servers load weights itself
   // For one that is gone and had answered, or is busy; 0: as long as kTries take.
   double wait_seconds = 0;
+  std::string wait_key = {};  // the config's for that; empty: there is none
 };
 // The options of the section `rollout.server`. Throws ConfigError for an invalid url, and for a key
 // that is not set.
@@ -123,6 +124,7 @@ class ServerPool {
   bool wait_while_busy(size_t number, double seconds, const std::string& why);
   bool works_for_us(double now) const;
   double longest_wait(bool was_there) const;
+  std::string wait_hint() const;
   void tell_gone(Server& server);
   void tell_back(Server& server);
   void tell_answer(const Server& server);

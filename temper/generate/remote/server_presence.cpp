@@ -66,6 +66,10 @@ double ServerPool::longest_wait(bool was_there) const {
   return (was_there ? options_.wait_seconds : 0) + (kTries - 1) * kMostWait;
 }
 
+std::string ServerPool::wait_hint() const {
+  return options_.wait_key.empty() ? "" : " (" + options_.wait_key + ")";
+}
+
 // For so long, where servers are busy. False: none has taken a request for too long. As long as one
 // works for this pool, what it has too much of may be the pool's own requests.
 bool ServerPool::wait_while_busy(size_t number, double seconds, const std::string& why) {
@@ -79,7 +83,7 @@ bool ServerPool::wait_while_busy(size_t number, double seconds, const std::strin
   if (!told_busy_ && now + seconds - *busy_since_ > kRefusedWithin) {
     told_busy_ = *busy_since_;
     news_.push_back(str(name, " is busy (", why, "); waiting up to ", longest_wait(true),
-                        " s for it (rollout.server.wait_minutes)"));
+                        " s for it", wait_hint()));
   }
   changed_.wait_for(lock, seconds_of(seconds), [this] { return stopping_; });
   check(!stopping_, name, ": the run is ending");
@@ -126,7 +130,7 @@ void ServerPool::tell_gone(Server& server) {
                                   [](const auto& other) { return other->alive; });
   news_.push_back(server.about.name + " does not answer; " +
                   (alone ? str("waiting up to ", longest_wait(answered_), " s for it",
-                               answered_ ? " (rollout.server.wait_minutes)" : "")
+                               answered_ ? wait_hint() : "")
                          : "the others go on without it"));
 }
 
