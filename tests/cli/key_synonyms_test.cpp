@@ -62,6 +62,8 @@ TEST_CASE("a key of another trainer says what it is here") {
         "rl.group_size here");
   CHECK(read_error("trainer: {total_epochs: 2}")
             .ends_with("`trainer.total_epochs` is called train.epochs here"));
+  CHECK(
+      read_error("teacher: {path: t}").ends_with("`teacher.path` is called distill.teacher here"));
   CHECK(read_error("nobody: {knows: 1}").find("expected one of") != std::string::npos);
 }
 

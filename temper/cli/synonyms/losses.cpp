@@ -68,6 +68,8 @@ constexpr KeySynonym kLossesKeys[] = {
     {"simpo_gamma", "preference.simpo_gamma", ""},
     {"solution_template", "", "there is no self-distillation"},
     {"success_reward_threshold", "", "there is no self-distillation"},
+    {"teacher.model_name", "distill.teacher", ""},
+    {"teacher.path", "distill.teacher", ""},
     {"teacher_model.key", "distill.teacher", kSeveralTeachers},
     {"teacher_model.model_path", "distill.teacher", kSeveralTeachers},
     {"teacher_model_init_kwargs", "distill.teacher_dtype", ""},
