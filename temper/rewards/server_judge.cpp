@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,10 +22,7 @@ constexpr const char* kChat = "/v1/chat/completions";
 
 std::string key_of(const JudgeSection& judge) {
   if (judge.api_key_env.empty()) return {};
-  const char* const key = std::getenv(judge.api_key_env.c_str());
-  check<ConfigError>(key != nullptr, "rewards: judge.api_key_env: the environment variable ",
-                     judge.api_key_env, " is not set");
-  return key;
+  return http::api_key_in(judge.api_key_env, "rewards: judge.api_key_env");
 }
 
 // The text of a chat completion; none: it has none.

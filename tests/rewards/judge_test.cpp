@@ -198,4 +198,9 @@ TEST_CASE("what is wrong with a judge is said before the run") {
                        doctest::Contains("rewards: judge.pattern"), ConfigError);
   CHECK_THROWS_WITH_AS(make_server_judge(section_of("h")),
                        doctest::Contains("rewards: judge.url: found h"), ConfigError);
+  RewardSection locked = section_of("http://h:1");
+  locked.judge.api_key_env = "TEMPER_NO_SUCH_KEY";
+  CHECK_THROWS_WITH_AS(make_server_judge(locked),
+                       "rewards: judge.api_key_env: the environment has no TEMPER_NO_SUCH_KEY",
+                       ConfigError);
 }
