@@ -1,10 +1,12 @@
 // A conversation in the terminal.
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/stopped.h"
 #include "temper/cli/parts/options.h"
 #include "temper/cli/parts/progress.h"
@@ -57,6 +59,7 @@ class Chat : public Command {
     for (std::string line;;) {
       if (terminal) std::cout << "> " << std::flush;
       if (!std::getline(std::cin, line)) break;
+      ++lines_;
       if (!obey(line, terminal)) answer(engine, reader, line, terminal);
     }
     if (terminal) std::cout << std::endl;
@@ -87,14 +90,17 @@ class Chat : public Command {
     return line.starts_with("/");
   }
 
-  // Images that cannot be read are refused before a message has them.
+  // Images that cannot be read are refused before a message has them. Of a program's lines nothing
+  // can be said anew: there that is the end.
   void add_image(const std::string& path, bool terminal) {
     try {
       check<DataError>(sees_, model_.model, ": the model does not see images");
+      check<DataError>(is_data_uri(path) || is_file(path), path, ": no such file from here, ",
+                       std::filesystem::current_path().string());
       Image::open({.text = path}, "")->decode();
       images_.push_back({{"type", "image"}, {"image", path}});
     } catch (const Error& e) {
-      if (!terminal) throw;
+      if (!terminal) throw DataError(str("standard input, line ", lines_, ": /image: ", e.what()));
       std::cerr << e.what() << std::endl;
     }
   }
@@ -137,7 +143,8 @@ class Chat : public Command {
 
   Json messages_, images_;
   bool sees_ = false;
-  int64_t turn_ = 0;  // an answer's random numbers are its own
+  int64_t lines_ = 0;  // read so far
+  int64_t turn_ = 0;   // an answer's random numbers are its own
 };
 
 }  // namespace

@@ -119,7 +119,7 @@ texts = [json.loads(line)["text"] + "\n" for line in open("talk")][:2]
 assert open("chat").read() == "".join(texts), texts
 P
 echo '/image none.png' > no.image
-refused 'none.png' "$temper" chat --model text < no.image
+refused "standard input, line 1: /image: none.png: no such file from here, $PWD" "$temper" chat --model text < no.image
 
 # What is wrong.
 user='{"role":"user","content":[{"type":"image"},{"type":"text","text":"how many?"}]}'
