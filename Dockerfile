@@ -1,5 +1,5 @@
-# The program with all its libraries on a bare system, x86-64 or ARM. First `make tarball` (on another machine than an ARM
-# one, for ARM: `make ARM=1 tarball`), then
+# The program with all its libraries on a bare system, x86-64 or ARM. First `make tarball` (for ARM on an x86-64
+# machine: `make ARM=1 tarball`), then, with BuildKit, which sets BUILDPLATFORM and TARGETARCH:
 #   DOCKER_BUILDKIT=1 docker build -t temper . && docker run --rm -it -v "$PWD:/work" temper sft run.yaml
 FROM --platform=$BUILDPLATFORM debian:12-slim AS files
 ARG TARGETARCH

@@ -4,7 +4,7 @@
 # make test-long runs the long tests, which take as long as these; make test-all: both
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
 # make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
-#              (make test-packages installs and runs both; with ARM=1 it reads them alone)
+#              (make test-packages installs and runs both; with ARM=1 it only reads them)
 # make format  formats the sources
 # make docs    writes the tables of docs/ that `temper list` prints
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
@@ -52,7 +52,9 @@ wheel tarball: all
 	@python3 tools/package.py $@ --build $(BUILD)
 
 ifdef ARM
-test-packages: wheel tarball
+test-packages: all
+	@python3 tools/package.py wheel --build $(BUILD)
+	@python3 tools/package.py tarball --build $(BUILD)
 	@python3 tests/install/composition.py aarch64 dist/*aarch64.whl dist/*aarch64.tar.gz
 else
 test-packages: all

@@ -4,10 +4,11 @@ template, a config of a small model, and rows.
 
     python3 examples/grid_games_model.py frozen_lake
 
-A turn is one move, a word. The template writes a grid as its cells with their places, G03 for a goal in row 0, column
-3, each a token, and leaves out what is the same in most grids (ice, walls): so a small model need not learn first where
-a token stands. sft.jsonl has walks of which half the moves are drawn at random and the others lead towards the goal: a
-start for `grpo`, which finds out which are which. rows.jsonl and test.jsonl have seeds of boards.
+The configs name the next commands. A turn is one move, a word. The chat template writes a grid as one token per cell,
+with its place: G03 is a goal in row 0, column 3. It leaves out the most frequent cells (ice, walls). So a small model
+need not first learn which position in the text is which cell. sft.jsonl has walks in which half of the moves are drawn
+at random and the others lead towards the goal: a warm start for `grpo`, which learns to prefer the latter. rows.jsonl
+and test.jsonl have seeds of boards.
 """
 import collections
 import json
@@ -27,7 +28,7 @@ BEGIN = {"role": "user", "content": "\n"}
 
 
 class Lake:
-    """A state is the cell of the player. `after` gives the state behind a move; None: it cannot be solved any more."""
+    """A state is the cell of the player. `after` gives the state after a move; None: the player fell into a hole."""
     SIZE, CELLS, TURNS = 4, "PGO", 8
     FIELDS = {"size": SIZE, "p": 0.8}
 
@@ -82,7 +83,7 @@ class Room:
 
 
 def distances(game):
-    """How many moves each state that can be reached is from the end; those from which none leads there are left out."""
+    """For each state that can be reached, the fewest moves to a solved one; states that have none are left out."""
     before, ahead, seen = collections.defaultdict(set), [game.start], {game.start}
     while ahead:
         state = ahead.pop()
@@ -104,7 +105,7 @@ def distances(game):
 
 
 def walk(kind):
-    """The messages of a walk on a new board that has a solution of at most as many moves as an episode has turns."""
+    """The messages of a walk on a new board, which can be solved in an episode's number of turns."""
     while True:
         game = kind()
         far = distances(game) if game.start else {}

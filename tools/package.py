@@ -161,10 +161,10 @@ def copy_notices(about, folder, libraries=()):
             if f"{place.relative_to(record.parent.parent)}," in record.read_text():
                 found[record.parent.stem] = [path for path in (record.parent / "licenses").rglob("*") if path.is_file()]
     for name, files in found.items():
-        if not all(file.exists() for file in files):
-            print(f"package: no notices of {name}: {files[0]} is not there", file=sys.stderr)
+        if not files or not all(file.exists() for file in files):
+            print(f"package: no notices of {name}", file=sys.stderr)
             continue
-        top = pathlib.Path(os.path.commonpath([file.parent for file in files])) if files else None
+        top = pathlib.Path(os.path.commonpath([file.parent for file in files]))
         for file in files:
             to = folder / name / file.relative_to(top)
             to.parent.mkdir(parents=True, exist_ok=True)

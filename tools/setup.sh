@@ -112,7 +112,7 @@ sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")
 }
 
 has_pip() { python3 -m pip --version >/dev/null 2>&1; }
-has_sysroot() { [ -z "${TEMPER_ARM:-}" ] || [ -e "$sysroot/complete" ]; }
+has_sysroot() { [ -z "${TEMPER_ARM:-}" ] || { [ -e "$sysroot/complete" ] && [ -d "$sysroot/usr/share/doc" ]; }; }
 has_xgrammar() { [ -e .deps/xgrammar/include/xgrammar/xgrammar.h ]; }
 if ! has_pip && ! { [ -n "$(torch_root)" ] && has_pyarrow && has_xgrammar; }; then missing+=(python3-pip); fi
 

@@ -22,9 +22,9 @@ struct CheckOptions {
   int64_t ranks = 0;  // of the run; 0: as the environment says, else as many as mesh asks for
   int64_t program_bytes = 0;  // what the program takes before it has a model
   int64_t show = 0;           // the row of data.train to show, from 1; 0: none
-  bool longest_row = false;   // says how long a row may be, which plans a dozen passes more
-  // Where it is given, rows that were measured for an earlier run whose settings that rows depend
-  // on were these, too, are not measured again.
+  bool longest_row = false;   // also finds the longest row that fits, which plans dozens of passes
+  // If given: row sizes by row_settings, the settings that rows depend on, as text. Rows with
+  // settings that are already here are not read again.
   std::map<std::string, RowSizes>* measured = nullptr;
   std::string row_settings = {};
 };

@@ -90,13 +90,15 @@ class Chat : public Command {
     return line.starts_with("/");
   }
 
-  // Images that cannot be read are refused before a message has them. Of a program's lines nothing
-  // can be said anew: there that is the end.
+  // Images that cannot be read are refused before a message has them. A program's input cannot be
+  // corrected, so there the error ends the chat.
   void add_image(const std::string& path, bool terminal) {
     try {
       check<DataError>(sees_, model_.model, ": the model does not see images");
-      check<DataError>(is_data_uri(path) || is_file(path), path, ": no such file from here, ",
-                       std::filesystem::current_path().string());
+      std::error_code ignored;
+      const std::string here = std::filesystem::current_path(ignored).string();
+      check<DataError>(is_data_uri(path) || path.find("://") != path.npos || is_file(path), path,
+                       ": no such file (working directory: ", here, ")");
       Image::open({.text = path}, "")->decode();
       images_.push_back({{"type", "image"}, {"image", path}});
     } catch (const Error& e) {

@@ -18,11 +18,11 @@ class ReportPage : public Command {
   void declare(Flags& f) override {
     f.about(
         "Writes a page about runs: for one run its report.html anew, for several a comparison of "
-        "their curves and of the settings that differ; for a run and its fork also the mean of the "
-        "paired differences over the steps after the fork, with a 95 % interval, and the interval "
-        "that two unrelated runs with these metrics would have. Where both kept rollouts "
-        "(reinforcement learning), reward and length of completions are paired by prompt, too, "
-        "and the prompts whose reward changed most are listed.\n"
+        "their curves and of the settings that differ; for a run and its fork also the mean "
+        "difference of each metric, paired by step after the fork, with a 95 % interval, and the "
+        "interval that two unrelated runs with these metrics would have. Where both kept rollout "
+        "files (rl.save_rollouts), reward and completion length are also paired by prompt, and the "
+        "ten prompts whose reward changed most are listed.\n"
         "examples:\n"
         "  temper report runs/a\n"
         "  temper report runs/a runs/b --output both.html\n"

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -24,6 +23,7 @@
 #include "temper/generate/sampling/option_values.h"
 #include "temper/generate/sampling/suggested_sampling.h"
 #include "temper/http/access.h"
+#include "temper/http/client.h"
 #include "temper/metrics/format.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"
@@ -360,9 +360,7 @@ class Serve : public Command {
 
   void read_key() {
     if (!key_variable_) return;
-    const char* const key = std::getenv(key_variable_->c_str());
-    check<ConfigError>(key && *key, "--api-key-env: the environment has no variable `",
-                       *key_variable_, "`");
+    const std::string key = http::api_key_in(key_variable_, "--api-key-env");
     check<ConfigError>(!http::keys_of(key).empty(), "--api-key-env: found no key in ",
                        *key_variable_, ", expected one, or several separated by commas");
     options_.api_key = key;

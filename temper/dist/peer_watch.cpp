@@ -51,7 +51,8 @@ void close_socket(int& fd) {
 NameLookup find_address(const std::string& host, const std::string& port, bool listens) {
   NameLookup lookup(host, port, listens);
   check(lookup.wait_for(std::chrono::milliseconds(kConnectMilliseconds)),
-        "cannot find the address of ", host, ": no answer of the name server");
+        "cannot find the address of ", host, ": no answer from the name server within ",
+        kConnectMilliseconds / 1000, " s");
   check(lookup.addresses() != nullptr, "cannot find the address of ", host, ": ", lookup.error());
   return lookup;
 }

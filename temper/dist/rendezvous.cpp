@@ -140,7 +140,7 @@ Route find_route(const std::string& host, uint16_t port, const Patience& patienc
   while (true) {
     // A name may be announced only when its host has started.
     NameLookup lookup(host, std::to_string(port), false, resolve);
-    while (!lookup.wait_for(kPause)) patience.check(what + " (its name is being looked up)");
+    while (!lookup.wait_for(kPause)) patience.pause(what + " (its name is being looked up)");
     std::string why = lookup.error();
     Route route;
     for (const addrinfo* a = lookup.addresses(); a; a = a->ai_next) {

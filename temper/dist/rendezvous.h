@@ -30,20 +30,23 @@ class Patience {
   std::function<bool()> stop_;
 };
 
-// getaddrinfo for stream sockets; of a name, on a thread of its own: nothing can interrupt it, so
-// that where nobody waits any more the thread stays until the name server's own time is over.
+// getaddrinfo() for stream sockets. Numeric addresses are known at once; a name is looked up on a
+// thread of its own, since nothing can interrupt that: if this object goes first, the thread lives
+// on until the system's resolver gives up.
 class NameLookup {
  public:
   using Resolve = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
 
-  // Begins. listens: addresses to listen at.
+  // Begins the lookup. service: a port number. listens: asks for addresses to listen at. resolve:
+  // getaddrinfo(), or a test's replacement.
   NameLookup(const std::string& host, const std::string& service, bool listens,
              Resolve resolve = &::getaddrinfo);
-  // Whether the answer has come.
+  // Waits at most that long; true: the answer is there.
   bool wait_for(std::chrono::milliseconds most);
-  // What it is, once it has come: the first address, which belongs to this; null: there is none.
+  // Both only after wait_for() gave true. The first address of the list, owned by this object;
+  // null: none was found.
   const addrinfo* addresses() const { return answer_.list.get(); }
-  // Why there is none; "": there are some.
+  // Why none was found; "": there are some.
   std::string error() const;
 
  private:

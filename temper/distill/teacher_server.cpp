@@ -73,7 +73,7 @@ std::string inspect_teacher(const DistillConfig& config, const TeacherSection& t
   } catch (const http::Failure& e) {
     if (e.unreachable)
       fail(str("no answer (", e.what(), "); start it first: temper serve --model TEACHER"));
-    fail(str(e.what(), e.status == 404 ? "; a teacher is behind a temper serve that has it" : ""));
+    fail(str(e.what(), e.status == 404 ? "; a teacher needs a temper serve with this route" : ""));
   } catch (const DataError& e) {
     fail(e.what());
   }

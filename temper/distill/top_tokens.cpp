@@ -31,7 +31,8 @@ struct TreesOfPass {
   int64_t first_token;
 };
 
-// As if the segments were added one by one, in a time that does not grow with the trees' depth.
+// As Forest::add_root() and add_child() of each segment would make it, but in linear time, however
+// deep the trees are.
 std::shared_ptr<Forest> forest_of(const std::vector<std::vector<int32_t>>& segments,
                                   const std::vector<int64_t>& parent, int64_t vocabulary,
                                   int64_t most_positions) {
@@ -51,7 +52,7 @@ std::shared_ptr<Forest> forest_of(const std::vector<std::vector<int32_t>>& segme
                      parent[i], ", expected an earlier one, or -1");
     close_below(parent[i], s);
     check<DataError>(parent[i] < 0 || !open.empty(), "`parent`: segment ", s, " continues ",
-                     parent[i], " behind another one's children, expected them depth first");
+                     parent[i], ", expected the last segment or its ancestor (depth first)");
     open.push_back(s);
     int64_t position = 0;
     if (parent[i] >= 0)

@@ -25,7 +25,7 @@ struct PairedDifference {
   double unpaired_half_width = 0;
 };
 
-// Of these pairs (a, b), which are independent of each other.
+// Of these pairs (a, b) of finite numbers, at least one. Intervals assume independent pairs.
 PairedDifference paired_difference(const std::string& metric,
                                    const std::vector<std::pair<double, double>>& pairs);
 

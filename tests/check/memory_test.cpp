@@ -192,6 +192,9 @@ TEST_CASE("the longest row is the one that just fits") {
     }
   }
   CHECK(longest_row(run, {}, 0, 1000) == 0);
+  // longrope, whose longer rows would have other angles: no more than that is taken.
+  run.policy.shape = shape_of(models::HfConfig::load(golden_model("phi3")));
+  CHECK(longest_row(run, {}, 0, int64_t{1} << 30) == 64);
 }
 
 TEST_CASE("sampling has a phase of its own, with pages for keys and values") {

@@ -194,7 +194,7 @@ TEST_CASE("what is wrong with a row's images") {
   const Json one = Json::array({picture(), words("a")});
   CHECK(says(error(one, {kGrey, kGrey}),
              "rows.jsonl:7: the row has 2 images in `images` and 1 "
-             "part or mark for it in its messages"));
+             "image part or tag in its messages"));
   CHECK(says(error(one, Json()), "rows.jsonl:7: the row has 0 images"));
   CHECK(says(error(one, {"none.png"}), "rows.jsonl:7: image 1: "));
   CHECK(says(error(one, {"http://a/b.png"}), "http addresses are not read"));

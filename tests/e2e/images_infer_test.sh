@@ -119,7 +119,7 @@ texts = [json.loads(line)["text"] + "\n" for line in open("talk")][:2]
 assert open("chat").read() == "".join(texts), texts
 P
 echo '/image none.png' > no.image
-refused "standard input, line 1: /image: none.png: no such file from here, $PWD" "$temper" chat --model text < no.image
+refused "standard input, line 1: /image: none.png: no such file (working directory: $PWD)" "$temper" chat --model text < no.image
 
 # What is wrong.
 user='{"role":"user","content":[{"type":"image"},{"type":"text","text":"how many?"}]}'
@@ -132,7 +132,7 @@ wrong() {
 }
 wrong 'no such file' "{\"messages\":[$user],\"images\":[\"none.png\"]}"
 wrong 'addresses are not read' "{\"messages\":[$user],\"images\":[\"http://x/y.png\"]}"
-wrong 'fewer than parts' "{\"messages\":[$user]}"
+wrong 'fewer than image parts' "{\"messages\":[$user]}"
 wrong 'image' "{\"messages\":[$user],\"images\":[\"a.png\",\"b.png\"]}"
 wrong 'image 1' "{\"messages\":[$user],\"images\":[\"cut.png\"]}"
 wrong 'not a JPEG, PNG or WebP' "{\"messages\":[$user],\"images\":[\"not.png\"]}"

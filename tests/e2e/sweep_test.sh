@@ -138,7 +138,7 @@ for step in (5, 6, 7, 9):
 means = [[sum(x) / len(rows) for x in zip(*rows)] for rows in seen.values()]
 lines = open("log").read().splitlines()
 after = lambda words, more: lines[[words in line for line in lines].index(True) + more:]
-for name, place in (("reward", 0), ("completion length", 1)):
+for name, place in (("reward", 0), ("completion length (tokens)", 1)):
     d = [m[place + 2] - m[place] for m in means]
     mean = sum(d) / 5
     half = 2.7764451051977987 * (sum((x - mean) ** 2 for x in d) / 4 / 5) ** 0.5  # Student's t, 4 degrees of freedom
@@ -146,7 +146,7 @@ for name, place in (("reward", 0), ("completion length", 1)):
     same = lambda word, value: abs(float(word) - value) < 1e-9
     assert words[0] == "5" and same(words[1], sum(m[place] for m in means) / 5) and same(words[3], mean), words
     assert same(words[4], mean - half) and same(words[6], mean + half), words
-assert "left out: steps with rollouts of one run alone 1 0".split() in [line.split() for line in after("paired by prompt", 2)]
+assert "left out: steps with rollouts in one run only 1 0".split() in [line.split() for line in after("paired by prompt", 2)]
 changed = after("changed most", 2)
 sums = {key: sum(r[2] - r[0] for r in rows) for key, rows in seen.items()}
 first = max(sums, key=lambda key: abs(sums[key]))

@@ -38,6 +38,8 @@ def check_file(path, root, machine, is_wheel):
     for library, version in set(re.findall(r"Name: ([A-Z]+)_([0-9.]+) ", text)):
         if library in NEWEST and tuple(map(int, version.split("."))) > NEWEST[library]:
             wrong.append(f"needs {library} {version}")
+    if "Name: GLIBC_ABI_DT_RELR" in text:
+        wrong.append("needs GLIBC 2.36")
     alignments = [int(value, 16) for value in re.findall(r"^ *LOAD .* (0x[0-9a-f]+)$", text, re.M)]
     if not alignments or min(alignments) < PAGE[machine]:
         wrong.append(f"its segments lie at multiples of {min(alignments, default=None)} bytes")
@@ -59,6 +61,8 @@ def check(path, machine):
             files += 1
             wrong += [f"{file.relative_to(root)}: {problem}" for problem in check_file(file, root, machine, is_wheel)]
         missing = [name for name in package.debian_packages() if not list(root.glob(f"*/licenses/{name}/copyright"))]
+        held = {"torch-*": "libtorch*.so*", "pyarrow-*": "libarrow*.so*", "xgrammar": "libtemper_xgrammar.so"}
+        missing += [name for name, library in held.items() if list(root.rglob(library)) and not list(root.glob(f"*/licenses/{name}/*"))]
         wrong += [f"no notices of {', '.join(missing)}"] if missing else []
     if machine not in path.name:
         wrong.append("its name is not of the machine")

@@ -1,14 +1,17 @@
 #include "temper/check/memory/longest_row.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "temper/base/error.h"
 
 namespace temper::checks {
 namespace {
 
-constexpr int64_t kShortest = 256, kMostPlanned = int64_t{1} << 21;
+constexpr int64_t kShortest = 16, kMostPlanned = int64_t{1} << 21;
 constexpr int64_t kMost = int64_t{1} << 40;
-constexpr int64_t kFraction = 32;  // the search ends within this share of the length
+constexpr int64_t kParts = 32;  // the search ends within one part of so many of the length
 
 // 10 to the power that leaves two digits of n.
 int64_t unit_of(int64_t n) {
@@ -30,7 +33,11 @@ int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_byt
   };
   const auto planned = [&](int64_t tokens) {
     shape.largest = {{.tokens = tokens, .targets = tokens, .first = false, .longest = tokens}};
-    return Length{tokens, plan_memory(shape, ranks, program_bytes).peak_bytes()};
+    try {
+      return Length{tokens, plan_memory(shape, ranks, program_bytes).peak_bytes()};
+    } catch (const ConfigError&) {  // longer than the model takes (nn::Rotary)
+      return Length{tokens, std::numeric_limits<int64_t>::max()};
+    }
   };
   const auto on_line = [usable](const Length& a, const Length& b) {
     const double a_token = std::max(
@@ -48,7 +55,7 @@ int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_byt
         std::clamp(on_line(fits, too_long) * 9 / 8, 2 * too_long.tokens, 16 * too_long.tokens);
     fits = std::exchange(too_long, planned(std::min(kMostPlanned, next)));
   }
-  while (too_long.tokens - fits.tokens > too_long.tokens / kFraction) {
+  while (too_long.tokens - fits.tokens > too_long.tokens / kParts) {
     const int64_t margin = (too_long.tokens - fits.tokens) / 8;
     const Length between = planned(
         std::clamp(on_line(fits, too_long), fits.tokens + margin, too_long.tokens - margin));

@@ -6,9 +6,10 @@
 
 namespace temper::checks {
 
-// Tokens of the longest row that trains in a pass of its own, on all of its tokens, within so many
-// bytes of memory a rank, rounded down to two digits; 0: not even one of 256. Rows of more than
-// 2^21 tokens are not planned one by one: from there on, memory is taken to grow evenly.
+// The longest row, in tokens, that trains in a pass of its own, on all of its tokens, within
+// `usable` bytes of memory per rank: found to within 1/32, then rounded down to two digits; 0: not
+// even a row of 16 tokens fits. program_bytes: as in plan_memory(). No row beyond 2^21 tokens is
+// planned: from there on, memory is taken to grow evenly.
 int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_bytes, int64_t usable);
 
 }  // namespace temper::checks

@@ -69,16 +69,19 @@ struct PromptTexts {
 // What the run made its prompts with, or as much of that as is here.
 PromptTexts find_texts(const RunFiles& a, const RunFiles& b) {
   PromptTexts found;
-  std::vector<std::string> places{b.directory + "/final", a.directory + "/final"};
-  for (size_t i = 0; i <= places.size() && !found.tokenizer; ++i) try {
-      const YamlNode* const base = find_key(b.config, "model.path");
-      if (i == places.size() && !base) break;
-      const std::string directory =
-          i < places.size() ? places[i] : models::resolve_model_path(base->text);
+  const auto look = [&](const auto& directory_of) {
+    if (found.tokenizer) return;
+    try {
+      const std::string directory = directory_of();
       found.tokenizer = Tokenizer::load_directory(directory);
       if (found.tokenizer) found.chat = ChatTemplate::find(directory);
     } catch (const Error&) {  // it has moved: there are the next one, and the ids
     }
+  };
+  for (const RunFiles* run : {&b, &a}) look([&] { return run->directory + "/final"; });
+  for (const char* key : {"model.tokenizer", "model.path"})
+    if (const YamlNode* const named = find_key(b.config, key))
+      look([&] { return models::resolve_model_path(named->text); });
   return found;
 }
 
@@ -92,7 +95,7 @@ Report::Table table_of_all(const rl::PairedPrompts& pairs, const std::string& na
   std::vector<PairedDifference> differences;
   if (!rewards.empty())
     differences = {paired_difference("reward", rewards),
-                   paired_difference("completion length", lengths)};
+                   paired_difference("completion length (tokens)", lengths)};
   Report::Table table =
       difference_table(str(name_b, " less ", name_a, ", paired by prompt, after step ", after),
                        differences, "prompts", name_a, name_b);
@@ -100,8 +103,8 @@ Report::Table table_of_all(const rl::PairedPrompts& pairs, const std::string& na
     if (of_a + of_b > 0)
       table.rows.push_back({what, "", std::to_string(of_a), std::to_string(of_b), "", "", ""});
   };
-  left_out("left out: groups of one run alone", pairs.groups_of_a, pairs.groups_of_b);
-  left_out("left out: steps with rollouts of one run alone", pairs.steps_of_a, pairs.steps_of_b);
+  left_out("left out: groups in one run only", pairs.groups_of_a, pairs.groups_of_b);
+  left_out("left out: steps with rollouts in one run only", pairs.steps_of_a, pairs.steps_of_b);
   return table;
 }
 
@@ -112,7 +115,7 @@ Report::Table difference_table(std::string title, const std::vector<PairedDiffer
                                const std::string& name_b) {
   Report::Table table{
       std::move(title),
-      {"metric", pairs, name_a, name_b, "mean difference", "95 % interval", "as if not paired"},
+      {"metric", pairs, name_a, name_b, "mean difference", "95 % interval", "if unpaired"},
       {}};
   const auto interval = [](double mean, double half_width) {
     if (std::isnan(half_width)) return std::string();
@@ -132,7 +135,7 @@ std::vector<Report::Table> prompt_tables(const RunFiles& a, const std::string& n
   if (pairs.steps + pairs.steps_of_a + pairs.steps_of_b == 0) return {};
   std::vector<Report::Table> tables{table_of_all(pairs, name_a, name_b, after)};
   Report::Table most{str("prompts whose reward changed most, ", name_b, " less ", name_a),
-                     {"times", name_a, name_b, "sum of differences", "prompt"},
+                     {"groups", name_a, name_b, "sum of differences", "prompt"},
                      {}};
   const std::vector<rl::PairedPrompt> changed = rl::most_changed(pairs, kMostPrompts);
   if (changed.empty()) return tables;

@@ -12,20 +12,24 @@
 
 namespace temper::cli {
 
-// Rows: number of pairs (named `pairs`), means, mean difference, and its intervals.
+// A row for each metric: the number of pairs (`pairs` is that column's title: "steps", "prompts"),
+// both means, the mean difference b - a, and its 95 % intervals, paired and unpaired; an interval
+// is empty where there is only one pair.
 Report::Table difference_table(std::string title, const std::vector<PairedDifference>& differences,
                                const std::string& pairs, const std::string& name_a,
                                const std::string& name_b);
 
-// `b` is a fork of `a` after this step; the names are the runs'. First the differences of reward
-// and length over all prompts, then the prompts that changed most. Empty where the runs have no
-// rollout files. Throws DataError.
+// For `b`, a fork of `a` after step `after`; the names are the runs'. The first table has the
+// differences of reward and completion length over all prompts; the second, left out if no reward
+// changed, the ten prompts whose reward changed most. Empty where neither run has rollout files
+// after that step. Throws DataError for a rollout file that cannot be read.
 std::vector<Report::Table> prompt_tables(const RunFiles& a, const std::string& name_a,
                                          const RunFiles& b, const std::string& name_b,
                                          int64_t after);
 
-// The last message of a user in a prompt, or all of it where the template does not show which that
-// is (it may be null), cut in its middle, on a line. Without a tokenizer the first ids.
+// The last user message of a prompt (token ids) on one line, its middle cut out beyond 160 bytes;
+// the whole prompt, cut likewise, where `chat` is null or does not show where that message is. With
+// a null tokenizer: "token ids" and the first 20.
 std::string last_user_part(std::vector<int32_t> prompt, const Tokenizer* tokenizer,
                            const ChatTemplate* chat);
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -100,8 +101,15 @@ class Sweep : public Command {
     read_verb_config(first, arguments_of(runs_[0]), verb_->name);
     output_ = first.output_dir;
     const int64_t program = peak_memory_bytes();
+    // Runs with the same rows one after another, so that the sizes of one set of rows are kept.
+    std::vector<Combination*> by_rows;
+    for (Combination& one : runs_) by_rows.push_back(&one);
+    std::ranges::stable_sort(by_rows, {}, [](const auto* one) { return row_settings(*one); });
     std::map<std::string, checks::RowSizes> measured;
-    for (Combination& one : runs_) {
+    std::string settings;
+    for (Combination* const combination : by_rows) {
+      Combination& one = *combination;
+      if (row_settings(one) != std::exchange(settings, row_settings(one))) measured.clear();
       try {
         Config config;
         read_verb_config(config, arguments_of(one), verb_->name);
@@ -110,7 +118,7 @@ class Sweep : public Command {
         checks::RunChecks checks(config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0,
                                           .program_bytes = program,
                                           .measured = &measured,
-                                          .row_settings = row_settings(one)});
+                                          .row_settings = settings});
         checks::check_run(checks, config);
         plan(one, checks);
         for (const checks::CheckList::Check& check : checks.list.checks())

@@ -68,7 +68,7 @@ class Placing {
     each_message([&](Json& message) { place_in(message["content"]); });
     check<DataError>(used_ == sources_.size(), where_, ": the row has ",
                      images_text(sources_.size()), " in `images` and ", used_,
-                     used_ == 1 ? " part or mark for it" : " parts or marks for them",
+                     used_ == 1 ? " image part or tag" : " image parts or tags",
                      " in its messages");
     return std::move(images_);
   }
@@ -138,7 +138,7 @@ class Placing {
       const std::optional<Json> own = source_of_part(part, where_);
       check<DataError>(own || used_ < sources_.size(), where_, ": the row has ",
                        images_text(sources_.size()),
-                       " in `images`, fewer than parts or marks for them in its messages");
+                       " in `images`, fewer than image parts or tags in its messages");
       open(own ? *own : sources_[used_++]);
       part = image_part({static_cast<int64_t>(images_.size()) - 1,
                          format_.images->processor->tokens().placeholder, images_.back().text});

@@ -46,7 +46,7 @@ struct PoolOptions {
   std::shared_ptr<WeightsLoader> loader;  // null: the pool has servers load weights itself
   // For one that is gone and had answered, or is busy; 0: as long as kTries take.
   double wait_seconds = 0;
-  std::string wait_key = {};  // the config's for that; empty: there is none
+  std::string wait_key = {};  // config key of wait_seconds, which messages name; empty: none
 };
 // The options of the section `rollout.server`. Throws ConfigError for an invalid url, and for a key
 // that is not set.

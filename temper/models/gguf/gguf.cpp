@@ -77,8 +77,8 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
   header.notes = header.form.notes;
   if (vision_family_of(directory))
     header.notes.push_back(
-        "the vision tower is left out: the file holds the language model alone, which sees no "
-        "images in llama.cpp");
+        "the vision tower is left out: the file holds the language model alone, and llama.cpp "
+        "reads no images with it (no mmproj file is written)");
   header.notes.insert(header.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   return header;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "temper/base/error.h"
@@ -21,7 +23,7 @@ constexpr int64_t kAnyId = int64_t{INT32_MAX} + 1;  // a vocabulary's size: ids 
 struct SampledGroup {
   int64_t line = 0;    // its first one, from 1, without blank lines
   std::string tokens;  // digest of the prompt's
-  std::string images;  // as the line names them
+  std::string images;  // digest of how the line names them
   double rewards = 0, lengths = 0, completions = 0;
 };
 using SampledGroups = std::map<int64_t, SampledGroup>;  // by number
@@ -43,13 +45,23 @@ SampledGroups read_groups(const std::string& path) {
     if (is_new)
       group = {.line = line,
                .tokens = digest_of(head.prompt),
-               .images = row.contains("images") ? dump_json(row["images"]) : ""};
+               .images = row.contains("images") ? sha256_hex(dump_json(row["images"])) : ""};
     group.rewards += head.reward;
     group.lengths +=
         static_cast<double>(std::count(head.sampled.begin(), head.sampled.end(), true));
     ++group.completions;
   }
   return groups;
+}
+
+// nullopt: the file was removed since it was listed, by a run that keeps its last ones alone.
+std::optional<SampledGroups> groups_if_there(const std::string& path) {
+  try {
+    return read_groups(path);
+  } catch (const DataError&) {
+    if (std::filesystem::exists(path)) throw;
+    return {};
+  }
 }
 
 // Adds a step's pairs; `known`: places among the prompts, by what names a prompt.
@@ -90,8 +102,10 @@ PairedPrompts pair_prompts(const std::string& output_dir_a, const std::string& o
   for (auto a = of_a.upper_bound(after); a != of_a.end(); ++a) {
     const auto b = of_b.find(a->first);
     if (b == of_b.end()) continue;
+    const auto groups_a = groups_if_there(a->second), groups_b = groups_if_there(b->second);
+    if (!groups_a || !groups_b) continue;
     ++out.steps;
-    add_step(out, known, a->first, read_groups(a->second), read_groups(b->second));
+    add_step(out, known, a->first, *groups_a, *groups_b);
   }
   out.steps_of_a = std::distance(of_a.upper_bound(after), of_a.end()) - out.steps;
   out.steps_of_b = std::distance(of_b.upper_bound(after), of_b.end()) - out.steps;
@@ -114,11 +128,11 @@ std::vector<int32_t> tokens_of(const PairedPrompt& prompt, const std::string& ou
   const std::map<int64_t, std::string> files = rollout_files(output_dir_a);
   const auto file = files.find(prompt.step);
   check<DataError>(file != files.end(), output_dir_a, "/rollouts: the file of step ", prompt.step,
-                   " is gone while it was read");
+                   " was removed while it was read");
   data::RowReader rows(file->second);
   Json row;
   for (int64_t line = 0; line < prompt.line; ++line)
-    check<DataError>(rows.next(row), file->second, ": it has become shorter while it was read");
+    check<DataError>(rows.next(row), file->second, ": it was shortened while it was read");
   return read_head(row, kAnyId, rows.where()).prompt;
 }
 

@@ -1,5 +1,5 @@
-// Two runs of which one is a fork of the other see the same prompts in the same steps: what the
-// completions of each prompt were worth in either, from the runs' rollout files.
+// A run and its fork sample the same prompts in the same steps: rewards and lengths of each
+// prompt's completions in both, from the runs' rollout files.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,37 @@ namespace temper::rl {
 
 // A prompt, over the steps in which both runs sampled it.
 struct PairedPrompt {
-  int64_t times = 0;  // groups of completions of it
-  // Means over these times of the mean over the group's completions: of the reward before shaping,
-  // and of the sampled tokens.
+  int64_t times = 0;  // how many groups of its completions each run has
+  // Means over the groups of each group's mean: of the reward before shaping, and of the number of
+  // sampled tokens.
   double reward_a = 0, reward_b = 0, length_a = 0, length_b = 0;
-  double change = 0;  // the sum over these times of b's mean reward less a's
-  // The first group's first line in the files of `a`.
+  double change = 0;  // the sum over the groups of b's mean reward minus a's
+  // Where `a` has its first group: the step, and the group's first line in that step's file, from 1
+  // and without blank lines.
   int64_t step = 0, line = 0;
 };
 
 struct PairedPrompts {
   std::vector<PairedPrompt> prompts;  // by step and line
   int64_t steps = 0;                  // that have a file in both runs
-  // What is left out: groups, in these steps, of a prompt that the other run has not there, and
+  // What is left out: groups in these steps whose prompt the other run does not have there, and
   // steps without a file in the other run.
   int64_t groups_of_a = 0, groups_of_b = 0, steps_of_a = 0, steps_of_b = 0;
 };
 
-// Of the steps after `after`. Lines are read one after another; a hundred bytes or so are kept for
-// each prompt. Groups are the same where their step, number and prompt's tokens are; a prompt that
-// comes again, with the same images, is one. A group's prompt is that of its first line. Throws
-// DataError.
+// Pairs the groups of all steps after `after` that have the same step, number and prompt tokens (of
+// the group's first line). A prompt with the same tokens and images in several groups is one
+// PairedPrompt. A line counts as a completion, so an agent's episode with several branches counts
+// several times, as in reward_mean. Files are read line by line; a few hundred bytes are kept for
+// each prompt. Throws DataError for a file that cannot be read.
 PairedPrompts pair_prompts(const std::string& output_dir_a, const std::string& output_dir_b,
                            int64_t after);
 
-// Of them, at most `most` whose `change` is farthest from 0, without those where it is 0.
+// At most `most` prompts, the largest |change| first, without those where it is 0.
 std::vector<PairedPrompt> most_changed(const PairedPrompts& pairs, size_t most);
 
-// The prompt's tokens, in the files of `a`. Throws DataError.
+// The prompt's token ids, read from the files of `a`. Throws DataError where its file was removed,
+// shortened or damaged since.
 std::vector<int32_t> tokens_of(const PairedPrompt& prompt, const std::string& output_dir_a);
 
 }  // namespace temper::rl

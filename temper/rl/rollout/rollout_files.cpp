@@ -97,8 +97,10 @@ bool RolloutRetention::writes(int64_t batch) const {
 
 std::map<int64_t, std::string> rollout_files(const std::string& output_dir) {
   std::map<int64_t, std::string> files;
-  for (const auto& [step, path] : files_by_step(output_dir + "/rollouts"))
-    files.emplace(step, path.string());
+  for (const auto& [step, path] : files_by_step(output_dir + "/rollouts")) {
+    std::string& file = files[step];  // of two, which a killed run may leave, the plain one
+    if (file.empty() || path.string() < file) file = path.string();
+  }
   return files;
 }
 

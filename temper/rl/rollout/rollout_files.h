@@ -29,7 +29,7 @@ struct RolloutRetention {
   bool writes(int64_t batch) const;
 };
 
-// The files of a run's directory by step, one of each; empty: it has none.
+// The rollout files in OUTPUT_DIR/rollouts: one path for each step; empty: there are none.
 std::map<int64_t, std::string> rollout_files(const std::string& output_dir);
 
 class RolloutFiles {

@@ -39,13 +39,14 @@ struct LineFormat {
   std::string directory;                            // of the file: images' paths are relative to it
 };
 
-// What every line says, whatever the model: all that is read of it without its images.
+// What every line must have, whatever the model.
 struct LineHead {
   int64_t group = 0;
-  std::vector<int32_t> prompt, completion;  // neither is empty
-  std::vector<bool> sampled;                // by the policy, of the completion's tokens: not none
-  double reward = 0;
+  std::vector<int32_t> prompt, completion;  // token ids; neither is empty
+  std::vector<bool> sampled;                // [completion]: by the policy; at least one is
+  double reward = 0;                        // from -1e38 to 1e38
 };
+// vocabulary: ids are from 0 to vocabulary - 1. where: the file and line, which errors begin with.
 // Throws DataError.
 LineHead read_head(const Json& row, int64_t vocabulary, const std::string& where);
 
