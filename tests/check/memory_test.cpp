@@ -8,6 +8,7 @@
 #include "temper/check/memory/compared_shape.h"
 #include "temper/check/memory/longest_row.h"
 #include "tests/check/tiny.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using namespace temper::checks;
