@@ -183,7 +183,8 @@ TEST_CASE("what a teacher behind an address cannot do is refused by name") {
   serve::Server server(none, nullptr);
   server.bind();
   std::thread listening([&] { server.listen(); });
-  has(r.error({"distill.teacher={url: \"" + server.address() + "\"}"}), "a temper serve that has");
+  has(r.error({"distill.teacher={url: \"" + server.address() + "\"}"}),
+      "a teacher needs a temper serve");
   server.stop();
   listening.join();
 }

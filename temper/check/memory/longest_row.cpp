@@ -9,7 +9,7 @@
 namespace temper::checks {
 namespace {
 
-constexpr int64_t kShortest = 16, kMostPlanned = int64_t{1} << 21;
+constexpr int64_t kShortest = 16, kMostPlanned = int64_t{1} << 19;
 constexpr int64_t kMost = int64_t{1} << 40;
 constexpr int64_t kParts = 32;  // the search ends within one part of so many of the length
 
@@ -50,7 +50,8 @@ int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_byt
   if (fits.bytes > usable) return 0;
   Length too_long = planned(16 * kShortest);
   while (too_long.bytes <= usable) {
-    if (too_long.tokens == kMostPlanned) return two_digits(on_line(fits, too_long));
+    if (too_long.tokens == kMostPlanned)  // and less than the line says, for the steps
+      return std::max(kMostPlanned, two_digits(on_line(fits, too_long) / 16 * 15));
     const int64_t next =
         std::clamp(on_line(fits, too_long) * 9 / 8, 2 * too_long.tokens, 16 * too_long.tokens);
     fits = std::exchange(too_long, planned(std::min(kMostPlanned, next)));
