@@ -192,6 +192,12 @@ TEST_CASE("the longest row is the one that just fits") {
       CHECK(bytes(found * 23 / 20) > usable);  // two digits, within a 32nd
     }
   }
+  for (int64_t tokens = 17; tokens < 300; tokens += tokens / 16) {
+    CAPTURE(tokens);
+    const int64_t usable = bytes(tokens), found = longest_row(run, {}, 0, usable);
+    CHECK(bytes(found) <= usable);
+    CHECK(found >= tokens * 4 / 5);
+  }
   CHECK(longest_row(run, {}, 0, 1000) == 0);
   // longrope, whose longer rows would have other angles: no more than that is taken.
   run.policy.shape = shape_of(models::HfConfig::load(golden_model("phi3")));

@@ -56,8 +56,8 @@ int64_t longest_row(const RunShape& run, const Ranks& ranks, int64_t program_byt
         std::clamp(on_line(fits, too_long) * 9 / 8, 2 * too_long.tokens, 16 * too_long.tokens);
     fits = std::exchange(too_long, planned(std::min(kMostPlanned, next)));
   }
-  while (too_long.tokens - fits.tokens > too_long.tokens / kParts) {
-    const int64_t margin = (too_long.tokens - fits.tokens) / 8;
+  while (too_long.tokens - fits.tokens > std::max<int64_t>(1, too_long.tokens / kParts)) {
+    const int64_t margin = std::max<int64_t>(1, (too_long.tokens - fits.tokens) / 8);
     const Length between = planned(
         std::clamp(on_line(fits, too_long), fits.tokens + margin, too_long.tokens - margin));
     (between.bytes <= usable ? fits : too_long) = between;
