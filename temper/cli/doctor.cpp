@@ -247,7 +247,7 @@ void print_collectives(const std::vector<dist::CollectiveTime>& times) {
   std::snprintf(line, sizeof line, "%-14s %12s %12s %12s\n", "collective", "bytes", "ms", "GB/s");
   std::cout << line;
   for (const dist::CollectiveTime& time : times) {
-    std::snprintf(line, sizeof line, "%-14s %12lld %12.3f %12.3f\n", time.collective.c_str(),
+    std::snprintf(line, sizeof line, "%-14s %12lld %12.3f %12.3g\n", time.collective.c_str(),
                   static_cast<long long>(time.bytes), time.seconds * 1e3, time.bandwidth() / 1e9);
     std::cout << line;
   }
