@@ -23,10 +23,9 @@ struct CheckOptions {
   int64_t program_bytes = 0;  // what the program takes before it has a model
   int64_t show = 0;           // the row of data.train to show, from 1; 0: none
   bool longest_row = false;   // also finds the longest row that fits, which plans dozens of passes
-  // If given: row sizes by row_settings, the settings that rows depend on, as text. Rows with
-  // settings that are already here are not read again.
+  // If given: row sizes by key, "data.train" and "data.eval". Rows whose key is here are not read,
+  // and the others' sizes are put here, for checks of further runs with the same rows.
   std::map<std::string, RowSizes>* measured = nullptr;
-  std::string row_settings = {};
 };
 
 struct LearningRate {
@@ -130,12 +129,12 @@ std::optional<RunChecks::Rows> RunChecks::rows(
                            const data::LoaderOptions& how,
                            const typename data::Loader<Row>::Read& reader) {
     Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
-    const std::string kept = str(key, " ", options.row_settings);
-    if (options.measured && options.measured->contains(kept))
-      found.sizes = options.measured->at(kept);
-    else
+    if (options.measured && options.measured->contains(key)) {
+      found.sizes = options.measured->at(key);
+    } else {
       found.sizes = measure_rows<Row>(*found.order, reader, size_of);
-    if (options.measured) options.measured->emplace(kept, found.sizes);
+      if (options.measured) options.measured->emplace(key, found.sizes);
+    }
     return found;
   };
   std::optional<Rows> train;

@@ -117,8 +117,7 @@ class Sweep : public Command {
         one.pass_tokens = config.train.micro_batch_tokens;
         checks::RunChecks checks(config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0,
                                           .program_bytes = program,
-                                          .measured = &measured,
-                                          .row_settings = settings});
+                                          .measured = &measured});
         checks::check_run(checks, config);
         plan(one, checks);
         for (const checks::CheckList::Check& check : checks.list.checks())
