@@ -8,6 +8,7 @@
 #include "temper/io/gguf_tokenizer.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
+#include "temper/models/vision/load.h"
 
 namespace temper::models {
 namespace {
