@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/io/pickle.h"
+#include "temper/io/torch_file.h"
 
 namespace temper {
 namespace {

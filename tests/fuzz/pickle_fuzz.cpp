@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "temper/base/error.h"
-#include "temper/io/pickle.h"
+#include "temper/io/torch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace temper;

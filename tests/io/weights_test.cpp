@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/io/pickle.h"
 #include "temper/io/safetensors.h"
+#include "temper/io/torch_file.h"
 #include "temper/io/weight_files.h"
 #include "tests/golden.h"
 #include "tests/io/little_endian.h"

@@ -10,6 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/text/chat/template_checks.h"
 #include "temper/text/tokenizer/token_boundaries.h"
 #include "tests/text/golden.h"
 #include "tests/text/templates.h"

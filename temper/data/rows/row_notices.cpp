@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/rows/row_fields.h"
-#include "temper/text/chat/conversation.h"
+#include "temper/text/chat/template_checks.h"
 
 namespace temper::data {
 namespace {

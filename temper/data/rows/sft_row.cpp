@@ -7,6 +7,7 @@
 #include "temper/data/images/image_fields.h"
 #include "temper/data/images/row_images.h"
 #include "temper/data/rows/row_fields.h"
+#include "temper/text/chat/template_checks.h"
 #include "temper/text/tokenizer/special_tokens.h"
 
 namespace temper::data {

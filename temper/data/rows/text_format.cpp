@@ -10,6 +10,7 @@
 #include "temper/data/rows/row_groups.h"
 #include "temper/text/chat/conversation.h"
 #include "temper/text/chat/message_parts.h"
+#include "temper/text/chat/template_checks.h"
 #include "temper/text/tokenizer/special_tokens.h"
 
 namespace temper::data {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
-#include "temper/io/pickle.h"
+#include "temper/io/torch_file.h"
 #include "temper/models/adapters/adapter_config.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/files/new_tokens.h"

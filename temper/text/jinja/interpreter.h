@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "temper/text/jinja/objects.h"
-#include "temper/text/jinja/syntax.h"
+#include "temper/text/jinja/parse/syntax.h"
 #include "temper/text/jinja/template.h"
 
 namespace temper::jinja {

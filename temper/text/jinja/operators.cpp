@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/format.h"
+#include "temper/text/jinja/format/format.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/sequences.h"
 #include "temper/text/jinja/strings.h"

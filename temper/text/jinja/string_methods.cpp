@@ -3,7 +3,7 @@
 #include <map>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/format.h"
+#include "temper/text/jinja/format/format.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/methods.h"
 #include "temper/text/jinja/sequences.h"

@@ -4,9 +4,9 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/interpreter.h"
-#include "temper/text/jinja/lexer.h"
 #include "temper/text/jinja/objects.h"
-#include "temper/text/jinja/syntax.h"
+#include "temper/text/jinja/parse/lexer.h"
+#include "temper/text/jinja/parse/syntax.h"
 
 namespace temper::jinja {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/filters/filter_functions.h"
-#include "temper/text/jinja/format.h"
+#include "temper/text/jinja/format/format.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/strings.h"
 #include "temper/text/jinja/unicode.h"

@@ -1,4 +1,4 @@
-#include "temper/text/jinja/lexer.h"
+#include "temper/text/jinja/parse/lexer.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/format.h"
+#include "temper/text/jinja/format/format.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/objects.h"
 #include "temper/text/jinja/unicode.h"
