@@ -50,19 +50,18 @@ std::string fingerprint(const PreferenceConfig& config) {
         files.push_back(stamp(path));
   if (!config.data.chat_template.empty()) files.push_back(stamp(config.data.chat_template));
   data::DataSection section = config.data;
+  models::ModelSection model = config.model;
   return Json{{"files", files},
               {"data", dump_yaml(write_fields(Fields::of(section)))},
               {"earlier_rules", config.data.earlier_rules},
-              {"dtype", static_cast<int>(config.model.dtype)},
-              {"arithmetic", static_cast<int>(config.model.arithmetic)},
-              {"storage", config.model.storage ? static_cast<int>(*config.model.storage) : -1},
+              {"model", dump_yaml(write_fields(Fields::of(model)))},
               {"adapter", static_cast<int>(config.adapter.method)},
               {"seed", config.seed}}
       .dump();
 }
 
-// A hash of the tokens and labels of both sides: 52 bits, so that a double holds it exactly when
-// ranks sum.
+// A hash of the tokens, labels and images of both sides: 52 bits, so that a double holds it exactly
+// when ranks sum.
 int64_t tokens_hash(const PreferenceRow& row) {
   std::vector<int32_t> all;
   for (const PreferenceRow::Segment& segment : row.segments) {
@@ -70,6 +69,12 @@ int64_t tokens_hash(const PreferenceRow& row) {
     all.push_back(segment.chosen * 4 + segment.rejected * 2 + segment.prompt);
     all.insert(all.end(), segment.tokens.begin(), segment.tokens.end());
     all.insert(all.end(), segment.labels.begin(), segment.labels.end());
+    for (const ImageSpan& span : segment.images) {
+      const std::string& digest = span.image->digest();
+      const uint64_t image = XXH3_64bits(digest.data(), digest.size());
+      all.push_back(static_cast<int32_t>(image));
+      all.push_back(static_cast<int32_t>(image >> 32));
+    }
   }
   return static_cast<int64_t>(XXH3_64bits(all.data(), all.size() * sizeof(int32_t)) >> 12);
 }
@@ -114,9 +119,10 @@ class PrecomputedReference : public Reference {
         const PreferenceRow& row = rows[static_cast<size_t>(unit)];
         const auto of = static_cast<size_t>(row.row);
         const RowNumbers& numbers = numbers_.at(row.file);
-        check<DataError>(numbers.tokens.at(of) == tokens_hash(row), row.file->where(row.row),
-                         ": its tokens are not those whose reference log-probabilities are in ",
-                         path_, "; remove that file, and they are computed anew");
+        check<DataError>(
+            numbers.tokens.at(of) == tokens_hash(row), row.file->where(row.row),
+            ": its tokens or images are not those whose reference log-probabilities are in ", path_,
+            "; remove that file, and they are computed anew");
         values.push_back(numbers.logp.at(2 * of + static_cast<size_t>(column)));
       }
       return at::tensor(values, at::kDouble);

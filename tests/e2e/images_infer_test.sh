@@ -121,6 +121,17 @@ P
 echo '/image none.png' > no.image
 refused "standard input, line 1: /image: none.png: no such file (working directory: $PWD)" "$temper" chat --model text < no.image
 
+# Runs of other image sizes share a base and its tower: each trains on the features of its own pixels.
+echo '{"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"how many?"}]},{"role":"assistant","content":"a few"}],"images":["sub/b.png"]}' > sizes.jsonl
+sizes="sft model.path=text data.train=sizes.jsonl train.batch_size=1 train.max_steps=2 metrics.sinks=jsonl optimizer.learning_rate=1e-3 adapter.method=lora adapter.rank=2"
+"$temper" sweep $sizes output_dir=sizes --over data.max_image_pixels=64,400 > sizes.log 2>&1 || fail "sweep: $(cat sizes.log)"
+grep -q '2 runs share a base' sizes.log || fail "no base is shared: $(cat sizes.log)"
+for most in 64 400; do
+  "$temper" $sizes output_dir=size-$most data.max_image_pixels=$most > size.log 2>&1 || fail "images of $most pixels: $(cat size.log)"
+  cmp size-$most/final/adapter_model.safetensors sizes/max_image_pixels=$most/final/adapter_model.safetensors || fail "images of $most pixels: other weights"
+done
+! cmp -s size-64/final/adapter_model.safetensors size-400/final/adapter_model.safetensors || fail "image sizes change nothing"
+
 # What is wrong.
 user='{"role":"user","content":[{"type":"image"},{"type":"text","text":"how many?"}]}'
 # wrong TEXT ROW [MODEL]: refused by both verbs.

@@ -79,8 +79,22 @@ python3 "$TEMPER_SOURCE_DIR/tests/e2e/logged.py" undisturbed twice || fail "a ru
 # Another optimizer has no use for the state of this one.
 cp a/config.yaml before
 sft output_dir=a train.max_steps=40 optimizer.name=lion > /dev/null 2> optimizer
-[ $? = 2 ] && grep -q 'optimizer.name: found lion, and the run in a has the state of adamw' optimizer || fail "another optimizer: $(cat optimizer)"
+[ $? = 2 ] && grep -q 'optimizer.name: found lion, and a/checkpoints/step-[0-9]* has the state of adamw' optimizer || fail "another optimizer: $(cat optimizer)"
 cmp -s a/config.yaml before || fail "a refused optimizer changed config.yaml"
+newest=$(ls -d a/checkpoints/step-* | tail -1)
+sft output_dir=elsewhere train.max_steps=40 optimizer.name=lion resume=$newest > /dev/null 2> optimizer
+[ $? = 2 ] && grep -q "found lion, and $newest has the state of adamw" optimizer || fail "another optimizer, from a checkpoint elsewhere: $(cat optimizer)"
+# An earlier version's checkpoint does not say: the config.yaml of its run does.
+cp -r a earlier
+python3 - earlier/checkpoints/*/state.json <<'P'
+import json, sys
+for path in sys.argv[1:]:
+    state = json.load(open(path))
+    assert state.pop("optimizer") == "adamw" and state.pop("hash")
+    json.dump(state, open(path, "w"))
+P
+sft output_dir=earlier train.max_steps=40 optimizer.name=lion > /dev/null 2> optimizer
+[ $? = 2 ] && grep -q 'found lion, and earlier/checkpoints/step-[0-9]* has the state of adamw' optimizer || fail "another optimizer, of an earlier version: $(cat optimizer)"
 
 # A checkpoint of another verb; a directory that is none.
 sft output_dir=d train.max_steps=2 > /dev/null

@@ -1,4 +1,5 @@
 // What must hold whatever the numbers are.
+#include "temper/base/file.h"
 #include "tests/preference/folder.h"
 
 using namespace temper;
@@ -104,6 +105,21 @@ TEST_CASE("a precomputed reference is a second model's to the bit, and a second 
   }
 }
 
+TEST_CASE("precomputed numbers are of the model with the tokens that it has now") {
+  const tiny::Folder folder;
+  preference::PreferenceConfig c = with_lora(short_config(folder, "qwen3"));
+  c.preference.reference = Reference::kPrecomputed;
+  pref::run(&preference::run_dpo, c);
+  const std::string file = c.output_dir + "/reference_logps.safetensors";
+  const std::string before = read_file(file);
+  c.resume = "never";
+  pref::run(&preference::run_dpo, c);
+  CHECK(read_file(file) == before);
+  c.model.backend = "native";  // any setting of the model
+  pref::run(&preference::run_dpo, c);
+  CHECK(read_file(file) != before);
+}
+
 TEST_CASE("numbers of other tokens are not taken for those of a row") {
   const tiny::Folder folder;
   preference::PreferenceConfig c = short_config(folder, "qwen3");
@@ -118,7 +134,8 @@ TEST_CASE("numbers of other tokens are not taken for those of a row") {
   write_safetensors(file, tensors);
   c.resume = "never";
   CHECK_THROWS_WITH_AS(pref::run(&preference::run_dpo, c),
-                       doctest::Contains("rows.jsonl:6: its tokens are not those"), DataError);
+                       doctest::Contains("rows.jsonl:6: its tokens or images are not those"),
+                       DataError);
 }
 
 TEST_CASE("a fresh adapter's reference, its base and a second model are the same to the bit") {

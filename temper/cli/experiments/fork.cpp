@@ -63,23 +63,31 @@ class Fork : public Command {
     const YamlNode* const verb = find_key(files.config, "verb");
     const TrainingVerb* const training = verb ? find_training_verb(verb->text) : nullptr;
     check<ConfigError>(training != nullptr, run, "/config.yaml: names no training verb");
-    prepare(run, step);
+    const bool is_new = prepare(run, step);
     Arguments arguments{output_ + kConfigCopy};
     arguments.insert(arguments.end(), settings.begin(), settings.end());
     arguments.insert(arguments.end(), {"output_dir=" + output_, "resume=auto"});
     if (ranks_ > 1) arguments.insert(arguments.end(), {"--nproc", std::to_string(ranks_)});
-    return run_training(*training, arguments);
+    try {
+      return run_training(*training, arguments);
+    } catch (...) {
+      if (is_new) undo();
+      throw;
+    }
   }
 
  private:
-  // Copies what the run begins with, or finds it there from an earlier start.
-  void prepare(const std::string& run, std::optional<int64_t> step) const {
+  // Copies what the run begins with, or finds it there from an earlier start (false).
+  bool prepare(const std::string& run, std::optional<int64_t> step) const {
     const std::string found = checkpoint_before(run, step);
     const int64_t from = found.empty() ? 0 : step_of(found);
     const Json origin{{"run", fs::absolute(run).lexically_normal().string()},
                       {"step", from},
                       {"asked", step ? Json(*step) : Json()}};
-    if (fs::exists(output_ + kOrigin)) return check_same(origin, step);
+    if (fs::exists(output_ + kOrigin)) {
+      check_same(origin, step);
+      return false;
+    }
     check<ConfigError>(!fs::exists(output_) || fs::is_empty(output_), "--output: found ", output_,
                        ", which is not empty, and holds no fork; expected a directory of its own");
     if (step && from != *step)
@@ -93,6 +101,17 @@ class Fork : public Command {
     fs::copy_file(run + "/config.yaml", output_ + kConfigCopy,
                   fs::copy_options::overwrite_existing);
     write_file_atomic(output_ + kOrigin, dump_json(origin) + "\n");  // last: all else is there
+    return true;
+  }
+
+  // A fork that made no step leaves nothing, so that the next try may have other settings.
+  void undo() const {
+    std::error_code none;
+    if (fs::exists(output_ + "/checkpoints", none) || fs::exists(output_ + "/final", none)) return;
+    fs::remove_all(output_, none);
+    std::cerr << "temper: the fork made no step and is removed; its settings must be such that the "
+                 "checkpoint's state still fits"
+              << std::endl;
   }
 
   // The newest whole checkpoint of at most that step; "": the fork begins where the run did.

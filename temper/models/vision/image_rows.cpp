@@ -1,6 +1,7 @@
 #include "temper/models/vision/image_rows.h"
 
 #include "temper/base/error.h"
+#include "temper/base/sha256.h"
 #include "temper/models/vision/encoder.h"
 #include "temper/vision/pixels.h"
 
@@ -21,6 +22,17 @@ struct SpanSource : PixelSource {
   const ImageSpan span;
 };
 
+// Tells pixels apart: those of one picture differ where processors of other bounds resize or cut it
+// otherwise, as those of two runs that share a tower.
+std::string digest_of(const std::string& picture, const ImageLayout& layout) {
+  std::string text = picture;
+  for (const ImageCanvas& c : layout.canvases)
+    text += str(' ', c.from, ':', c.size.width, 'x', c.size.height);
+  for (const ImageTile& t : layout.tiles)
+    text += str(' ', t.canvas, ':', t.left, ',', t.top, ':', t.rows, 'x', t.columns);
+  return picture + sha256_hex(text);
+}
+
 }  // namespace
 
 std::vector<ExternalRows> external_rows(std::span<const ImageSpan> spans) {
@@ -31,10 +43,11 @@ std::vector<ExternalRows> external_rows(std::span<const ImageSpan> spans) {
     r.begin = span.begin;
     r.count = span.count;
     r.first = span.first;
-    r.digest = span.image->digest();
+    const ImageLayout layout = span.processor->layout(span.image->size());
+    r.digest = digest_of(span.image->digest(), layout);
     r.open = reading.open;
     if (reading.grid) {
-      const ImageTile tile = span.processor->layout(span.image->size()).tiles.at(0);
+      const ImageTile& tile = layout.tiles.at(0);
       r.grid_rows = tile.token_rows;
       r.grid_columns = tile.token_columns;
     }

@@ -366,6 +366,9 @@ Json SyncSource::state() const {
 }
 
 void SyncSource::restore(const Json& state, const std::string& where) {
+  check<DataError>(!state.is_object() || !state.contains("inner"), where,
+                   ": the run was begun with rl.max_staleness, and does not go on without it; "
+                   "choose another output_dir, or resume=never");
   state_after_ = train::loader_state(state, where);
   prompts_.restore(state_after_);
   failures_.restore(state, where);

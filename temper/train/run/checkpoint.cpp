@@ -15,6 +15,8 @@
 #include <set>
 #include <utility>
 
+#include "temper/base/config/config.h"
+#include "temper/base/config/yaml.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/dist/environment.h"
@@ -441,6 +443,17 @@ bool Checkpoints::has_earlier_rules(const std::string& directory) {
 
 Json Checkpoints::verb_of(const std::string& directory) {
   return read_state(directory).value("verb", Json());
+}
+
+std::string Checkpoints::optimizer_of(const std::string& directory) {
+  const Json name = read_state(directory).value(kOptimizer, Json());
+  if (name.is_string()) return name.get<std::string>();
+  // An earlier version's.
+  const fs::path config = fs::path(directory) / "../../config.yaml";
+  if (!fs::exists(config)) return "";
+  const YamlNode settings = parse_yaml(read_file(config, size_t{1} << 20), config.string());
+  const YamlNode* written = find_key(settings, "optimizer.name");
+  return written ? written->text : "";
 }
 
 std::string Checkpoints::run_of(const std::string& directory) {

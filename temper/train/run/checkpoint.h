@@ -89,15 +89,17 @@ class Checkpoints {
   static Json verb_of(const std::string& directory);
   // When its run was first started (kBegun); "" where it does not say.
   static std::string begin_of(const std::string& directory);
+  // optimizer.name of its run; "" where neither it nor the config.yaml of its run says.
+  static std::string optimizer_of(const std::string& directory);
   // The id of its run (run_lock.h); "" where it does not say.
   static std::string run_of(const std::string& directory);
   // Whether its run draws and holds out rows as DataSection::earlier_rules says.
   static bool has_earlier_rules(const std::string& directory);
   // Keys of Checkpoint::values: when the run began; the step that was evaluated last, -1 for none;
-  // the run's id; by which of its rules rows are drawn and held out (missing:
+  // the run's id; optimizer.name; by which of its rules rows are drawn and held out (missing:
   // DataSection::earlier_rules).
   static constexpr const char *kBegun = "begun", *kEvaluated = "evaluated", *kRun = "run",
-                              *kRowRules = "row_rules";
+                              *kOptimizer = "optimizer", *kRowRules = "row_rules";
   static constexpr int kRowRulesNow = 2;
   // Of the checkpoint that a fork began at: the SHA-256 of the manifest's line, where it has one.
   static constexpr const char* kManifestLine = "manifest_line";

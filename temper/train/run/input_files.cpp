@@ -33,6 +33,8 @@ constexpr std::array kFileKeys{
     "path",   "tokenizer",       "chat_template", "teacher", "teacher_logprobs", "replay",
     "critic", "reference_model", "model",         "command", "grammar",          "json_schema",
     "rules"};
+// The same, of a name that another section uses for something else.
+constexpr const char* kReferenceKey = "rl.reference";
 constexpr std::array kSections{"model", "adapter", "data",    "preference",  "distill",
                                "ppo",   "rl",      "rewards", "environment", "rollout"};
 // Verbs that do not read the initial weights again, unless those are frozen.
@@ -116,7 +118,7 @@ void add_files(const std::string& key, const std::string& value, bool weights,
 void collect_files(const YamlNode& node, const std::string& key, bool needs_start,
                    std::vector<InputFile>& to) {
   if (node.kind == YamlNode::Kind::kScalar && !node.text.empty() &&
-      is_one_of(kFileKeys, last_part_of_key(key)))
+      (is_one_of(kFileKeys, last_part_of_key(key)) || key == kReferenceKey))
     add_files(
         key, node.text,
         key != "model.tokenizer" && (needs_start || (key != "model.path" && key != "adapter.path")),

@@ -109,16 +109,16 @@ Checkpoint RunDirectory::load(const std::string& directory, const Trainables& tr
 }
 
 // The moments of another optimizer are of no use to this one.
-void RunDirectory::check_optimizer() const {
-  const std::string file = path() + "/config.yaml";
-  if (config_.resume != "auto" || checkpoints_.all().empty() || !fs::exists(file)) return;
-  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
-  const YamlNode* name = find_key(before, "optimizer.name");
-  check<ConfigError>(!name || name->text == config_.optimizer.name, config_.where("optimizer.name"),
-                     ": found ", config_.optimizer.name, ", and the run in ", path(),
-                     " has the state of ", name ? name->text : "",
-                     "; go on with that, or choose another output_dir, or resume=never to start "
-                     "over");
+// Two rules may keep a tensor of one name: the state of one would pass for that of the other.
+void RunDirectory::check_optimizer(const std::string& checkpoint) const {
+  const std::string its = Checkpoints::optimizer_of(checkpoint);
+  check<ConfigError>(its.empty() || its == config_.optimizer.name, config_.where("optimizer.name"),
+                     ": found ", config_.optimizer.name, ", and ", checkpoint, " has the state of ",
+                     its,
+                     config_.resume == "auto"
+                         ? "; go on with that, or choose another output_dir, or resume=never to "
+                           "start over"
+                         : "; go on with that");
 }
 
 // The checkpoints as rank 0 sees them, so that all ranks try the same ones.
@@ -168,13 +168,13 @@ void RunDirectory::check_whole(const std::string& directory) {
 std::optional<Checkpoint> RunDirectory::load_checkpoint(
     const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) {
   const auto attempt = [&](const std::string& directory) {
+    check_optimizer(directory);
     check_whole(directory);
     Checkpoint checkpoint = load(directory, trainables);
     restore(checkpoint);
     return checkpoint;
   };
   if (config_.resume == "never") return {};
-  check_optimizer();
   config_.require(config_.resume == "auto" || fs::exists(config_.resume), "resume", "found `",
                   config_.resume, "`, expected auto, never or the directory of a checkpoint");
   if (config_.resume != "auto") return attempt(config_.resume);
@@ -424,6 +424,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole["planned_steps"] = steps_;
   whole[kBackend] = ops::cpu_backend().name();
   whole[models::kNewTokens] = config_.model.new_tokens;
+  whole[Checkpoints::kOptimizer] = config_.optimizer.name;
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (!config_.data.earlier_rules) whole[Checkpoints::kRowRules] = Checkpoints::kRowRulesNow;
   if (keeps_metrics()) whole[Checkpoints::kMetricsRows] = metrics_rows_;

@@ -128,7 +128,7 @@ class RunDirectory : public Messages {
 
  private:
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
-  void check_optimizer() const;
+  void check_optimizer(const std::string& checkpoint) const;
   bool keeps_metrics() const;
   void count_metrics(const Checkpoint* resumed);
   void check_whole(const std::string& directory);

@@ -1,5 +1,5 @@
-// A format specification, [[fill]align][sign][#][0][width][,|_][.precision][type], and what it makes
-// of a number or a text. All throw Failure where Python raises.
+// A format specification, [[fill]align][sign][#][0][width][,|_][.precision][type], and what it
+// makes of a number or a text. All throw Failure where Python raises.
 #pragma once
 
 #include <cstdint>

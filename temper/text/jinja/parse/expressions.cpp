@@ -112,7 +112,7 @@ ExpressionPtr ExpressionParser::parse_compare() {
 }
 
 ExpressionPtr ExpressionParser::binary(int line, Arithmetic op, ExpressionPtr left,
-                             ExpressionPtr right) const {
+                                       ExpressionPtr right) const {
   const int h = std::max(height(left), height(right));
   return make(line, h, Binary{op, std::move(left), std::move(right)});
 }
@@ -217,7 +217,8 @@ ExpressionPtr ExpressionParser::parse_primary() {
 }
 
 // One expression, or several with commas between them, which make a tuple.
-ExpressionPtr ExpressionParser::parse_tuple(bool conditional, bool parenthesized, std::string_view end) {
+ExpressionPtr ExpressionParser::parse_tuple(bool conditional, bool parenthesized,
+                                            std::string_view end) {
   Level level(*this);
   const int line = token().line;
   TupleLiteral node;

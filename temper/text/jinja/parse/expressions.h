@@ -20,8 +20,8 @@ class ExpressionParser : protected TokenCursor {
   // the name that ends the list.
   ExpressionPtr parse_tuple(bool conditional = true, bool parenthesized = false,
                             std::string_view end = {});
-  // `name(...)`, a filter of `node`, which is null where the input is a block's text; and those that
-  // follow it, each after a `|`.
+  // `name(...)`, a filter of `node`, which is null where the input is a block's text; and those
+  // that follow it, each after a `|`.
   ExpressionPtr parse_filter(ExpressionPtr node);
   ExpressionPtr parse_filter_chain(ExpressionPtr node);
 
