@@ -130,6 +130,29 @@ judge --reward-command 'sh "exact.sh"' > quoted.json
 cmp program.json quoted.json || fail "a command in quotes judged otherwise: $(cat quoted.json)"
 cmp builtin.json program.json || fail "the program judged otherwise: $(cat builtin.json program.json)"
 grep -q '"pass@4"' builtin.json || fail "no pass@4: $(cat builtin.json)"
+# The completions as a rollouts file: its rewards are those of the summary; pairs and a run read it.
+cat > ends.sh <<'S'
+while read -r line; do c=${line#*\"completion\":\"}; c=${c%%\"*}; echo ${#c}; done
+S
+judge --reward-command sh ends.sh --output judged.jsonl > judged.json
+python3 - <<'P' || fail "eval --output: $(head -c 600 judged.jsonl)"
+import json
+rows = [json.loads(line) for line in open("judged.jsonl")]
+prompts = sum(1 for _ in open("rows.jsonl"))
+assert [(row["group"], row["sample"]) for row in rows] == [(g, s) for g in range(prompts) for s in range(4)]
+told = json.load(open("judged.json"))
+assert abs(sum(row["reward"] for row in rows) / len(rows) - told["reward"]["mean"]) < 1e-9, told
+for row in rows:
+    assert list(row["rewards"].values()) == [row["reward"]]
+    assert len(row["logprobs"]) == len(row["completion_tokens"]) > 0 and row["prompt_tokens"]
+    assert row["finish_reason"] in ("stop", "length")
+P
+"$temper" data pairs --rollouts judged.jsonl --output best.jsonl > best.log 2>&1 && grep -q '"chosen_ids"' best.jsonl || fail "pairs of eval's completions: $(cat best.log)"
+"$temper" grpo model.path=$model rl.replay=judged.jsonl rl.on_mismatch=stop rl.group_size=4 rl.prompts_per_rollout=2 train.max_steps=1 metrics.sinks=jsonl 'rewards=[{command: [sh, ends.sh]}]' output_dir=replayed > replayed.log 2>&1 || fail "replay of eval's completions: $(tail -3 replayed.log)"
+for other in '--reward exact --output rows.jsonl' '--reward exact --output -' '--perplexity --output x'; do
+  "$temper" eval --model $model --input rows.jsonl $other > /dev/null 2> refused.log
+  [ $? = 2 ] && [ "$(wc -l < refused.log)" = 1 ] && grep -q -e --output -e rows.jsonl refused.log || fail "eval $other: $(cat refused.log)"
+done
 
 # wrong EXPECTED FLAG...: exit status 2 and one line with EXPECTED.
 wrong() {

@@ -10,6 +10,7 @@
 #include "temper/base/stopped.h"
 #include "temper/cli/eval/episodes.h"
 #include "temper/cli/eval/eval_outcome.h"
+#include "temper/cli/eval/eval_output.h"
 #include "temper/cli/eval/eval_rows.h"
 #include "temper/cli/parts/progress.h"
 #include "temper/cli/parts/work.h"
@@ -81,6 +82,10 @@ class Eval : public Command {
     f.add("--pass-threshold", threshold_, "a completion passes if its reward is at least this");
     f.add("--show", shown_, "number of completions to print", at_least(0));
     f.add("--json", json_, "print one JSON object and nothing else");
+    f.add("--output", output_,
+          "file of the completions with their rewards, as a run's rollouts/step-N.jsonl has them: "
+          "for temper data pairs --rollouts and rl.replay");
+    f.excludes("--output", {"--pairs", "--perplexity"});
     sampling_.add_to(f);
     batch_.add_to(f);
     environment_.add_to(f);
@@ -102,10 +107,14 @@ class Eval : public Command {
     rewards::RewardSet rewards(asked, tokenizer_ != nullptr);
     rl::check_reward_models(asked, tokenizer_.get(), models::vocabulary_of(model_.model));
     InputRows input(input_);
-    const std::vector<rewards::Sample> samples = complete(input);
+    std::optional<EvalOutput> output;
+    if (!output_.empty()) output.emplace(output_, input_.input);
+    const std::vector<rewards::Sample> samples = complete(input, output);
     check_episodes(samples.size());
     let_interrupts_end();  // there is nothing to keep while a reward thinks
-    const std::vector<EvalSample> judged = judge(rewards, samples);
+    const std::vector<std::optional<rewards::RewardResult>> verdicts = judge(rewards, samples);
+    const std::vector<EvalSample> judged = judged_samples(samples, verdicts);
+    if (output) output->finish(rewards.names(), verdicts);
     EvalOutcome outcome = summarize(judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
     outcome.episodes = episodes_;
@@ -169,7 +178,7 @@ class Eval : public Command {
                        "--reward-command or --reward-model");
   }
 
-  std::vector<rewards::Sample> complete(InputRows& input) {
+  std::vector<rewards::Sample> complete(InputRows& input, std::optional<EvalOutput>& output) {
     const auto model = load(model_);
     PromptReader reader(model_, tokenizer_, model->vocab_size);
     const std::vector<data::PromptRow> rows = read_all(input, reader);
@@ -191,24 +200,29 @@ class Eval : public Command {
       format.chat = templates.of(adapters[index]);
       return rl::episode_template(format, rows[index]);
     };
-    const auto add = [&](size_t index, const std::vector<int32_t>& prompt,
-                         std::vector<int32_t> tokens, std::string text, bool stopped) {
+    const auto keep = [&](size_t index, rl::SampledEpisode sampled) {
+      if (output) output->add(static_cast<int64_t>(index), samples.size() - 1, std::move(sampled));
+    };
+    const auto add = [&](size_t index, rl::SampledEpisode sampled) {
       const data::PromptRow& row = rows[index];
+      rl::Episode& episode = sampled.episode;
       std::vector<int32_t> closing;
-      if (stopped) closing = closings.after(tokens, template_of(index));
-      samples.push_back({row.fields, row.where, prompt, std::move(tokens), row.images,
-                         tokenizer_ ? tokenizer_->decode(prompt, true) : "", std::move(text),
-                         tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens,
-                         std::move(closing)});
+      if (episode.stopped) closing = closings.after(sampled.completion.tokens, template_of(index));
+      samples.push_back({row.fields, row.where, sampled.prompt, sampled.completion.tokens,
+                         row.images, tokenizer_ ? tokenizer_->decode(sampled.prompt, true) : "",
+                         episode.text, tokenizer_ != nullptr, !episode.stopped,
+                         sampling_.options.max_new_tokens, closing});
+      if (!environment_.any()) episode.closing_tokens = std::move(closing);
+      keep(index, std::move(sampled));
     };
     try {
       if (environment_.any())
         complete_episodes({*model, model_, section_, sampling_, batch_, tokenizer_, rows, adapters},
-                          add);
+                          add, keep);
       else
         sample(*model, rows, sampling_, batch_, tokenizer_, adapters, [&](generate::Completion c) {
           const size_t index = static_cast<size_t>(c.index);
-          add(index, rows[index].tokens, std::move(c.tokens), std::move(c.text), c.stopped);
+          add(index, episode_of(std::move(c), rows[index]));
         });
     } catch (const Interrupted&) {
       throw Stopped(temper::str("stopped after ", samples.size(), " of ",
@@ -220,8 +234,8 @@ class Eval : public Command {
 
   // An episode in which the environment failed has its reward 0; under on_failure: drop it is not
   // judged.
-  template <class Add>
-  void complete_episodes(const EpisodeInputs& inputs, const Add& add) {
+  template <class Add, class Keep>
+  void complete_episodes(const EpisodeInputs& inputs, const Add& add, const Keep& keep) {
     told_reward_ = !section_.name.empty();  // a built-in one
     double turns = 0;
     const EpisodeCounts counts =
@@ -229,15 +243,17 @@ class Eval : public Command {
           int64_t last = -1;
           for (rl::SampledEpisode& e : episodes) {
             // An agent that branches has several completions with one reward: the first is judged.
-            if (std::exchange(last, e.episode.sample) == e.episode.sample) continue;
+            if (std::exchange(last, e.episode.sample) == e.episode.sample) {
+              keep(row, std::move(e));
+              continue;
+            }
             told_reward_ = told_reward_ || e.rewarded;
             const auto sampled = std::ranges::count(e.completion.sampled, true);
             from_environment_.push_back({e.episode.reward, sampled, e.dropped});
             dropped_ += e.dropped;
             failed_ += e.failed;
             if (!e.dropped) turns += static_cast<double>(e.episode.turns);
-            add(row, e.prompt, std::move(e.completion.tokens), std::move(e.episode.text),
-                e.episode.stopped);
+            add(row, std::move(e));
           }
         });
     const double kept = static_cast<double>(std::ssize(from_environment_) - dropped_);
@@ -246,8 +262,21 @@ class Eval : public Command {
     first_failure_ = counts.first_failure;
   }
 
-  std::vector<EvalSample> judge(rewards::RewardSet& rewards,
-                                const std::vector<rewards::Sample>& samples) const {
+  static rl::SampledEpisode episode_of(generate::Completion c, const data::PromptRow& row) {
+    rl::SampledEpisode out{.prompt = row.tokens, .prompt_images = row.images};
+    out.completion.sampled.assign(c.tokens.size(), true);
+    out.completion.tokens = std::move(c.tokens);
+    out.completion.kept = std::move(c.kept);
+    out.completion.logprobs = std::move(c.logprobs);
+    out.episode.sample = c.sample;
+    out.episode.text = std::move(c.text);
+    out.episode.stopped = c.stopped;
+    return out;
+  }
+
+  // By sample; none of a dropped one.
+  std::vector<std::optional<rewards::RewardResult>> judge(
+      rewards::RewardSet& rewards, const std::vector<rewards::Sample>& samples) const {
     const auto dropped = [&](size_t i) {
       return !from_environment_.empty() && from_environment_[i].dropped;
     };
@@ -255,13 +284,21 @@ class Eval : public Command {
     for (size_t i = 0; dropped_ > 0 && i < samples.size(); ++i)
       if (!dropped(i)) kept.push_back(samples[i]);
     const std::vector<rewards::RewardResult> judged = rewards.judge(dropped_ > 0 ? kept : samples);
+    std::vector<std::optional<rewards::RewardResult>> out(samples.size());
+    for (size_t i = 0, next = 0; i < samples.size(); ++i)
+      if (!dropped(i)) out[i] = judged[next++];
+    return out;
+  }
+
+  std::vector<EvalSample> judged_samples(
+      const std::vector<rewards::Sample>& samples,
+      const std::vector<std::optional<rewards::RewardResult>>& verdicts) const {
     std::vector<EvalSample> out(samples.size());
-    for (size_t i = 0, next = 0; i < samples.size(); ++i) {
-      out[i] = {.reward = 0,
+    for (size_t i = 0; i < samples.size(); ++i) {
+      out[i] = {.reward = verdicts[i] ? verdicts[i]->reward : 0,
                 .tokens = std::ssize(samples[i].completion_tokens),
                 .truncated = samples[i].truncated,
-                .dropped = dropped(i)};
-      if (!out[i].dropped) out[i].reward = judged[next++].reward;
+                .dropped = !verdicts[i]};
       if (from_environment_.empty()) continue;
       out[i].reward += from_environment_[i].reward;
       out[i].tokens = from_environment_[i].sampled_tokens;
@@ -278,6 +315,7 @@ class Eval : public Command {
   PerplexityFlags perplexity_;
   rewards::RewardSection reward_;
   double threshold_ = 1;
+  std::string output_;  // empty: none
   int64_t shown_ = 3;
   bool json_ = false, pairs_ = false;
 
