@@ -160,6 +160,8 @@ def copy_notices(about, folder, libraries=()):
         for record in (record for above in place.parents for record in above.glob("*.dist-info/RECORD")):
             if f"{place.relative_to(record.parent.parent)}," in record.read_text():
                 found[record.parent.stem] = [path for path in (record.parent / "licenses").rglob("*") if path.is_file()]
+                if place.name.startswith("libnvpl_"):  # of which torch's package has no notice (tools/setup.sh)
+                    found["nvpl"] = list(record.parent.parent.glob("nvpl_blas-*.dist-info/licenses/*"))
     for name, files in found.items():
         if not files or not all(file.exists() for file in files):
             print(f"package: no notices of {name}", file=sys.stderr)

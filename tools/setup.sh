@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
+nvpl_version=0.6.0
 pyarrow_version=26.0.1
 xgrammar_version=0.2.8
 xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80  # of the source package
@@ -175,6 +176,13 @@ if [ -z "$(torch_root)" ]; then
     echo "setup: installing torch $torch_version into $torch_deps (${megabytes[0]} MB to download, ${megabytes[1]} MB on disk)"
     install_torch "$torch_deps" "torch==$torch_version$([ $torch_build = cuda ] || echo +cpu)"
   fi
+fi
+
+# On ARM torch has NVPL's libraries without their licence, which packages need.
+if [ -e "$torch_deps/torch/lib/libnvpl_blas_core.so.0" ] && ! compgen -G "$torch_deps/nvpl_blas-*.dist-info" >/dev/null; then
+  python3 -m pip install --quiet --no-deps --target "$torch_deps/nvpl.partial" "${pip_options[@]}" "nvpl-blas==$nvpl_version"
+  mv "$torch_deps"/nvpl.partial/nvpl_blas-*.dist-info "$torch_deps"
+  rm -rf "$torch_deps/nvpl.partial"
 fi
 
 if ! has_pyarrow; then

@@ -61,7 +61,7 @@ def check(path, machine):
             files += 1
             wrong += [f"{file.relative_to(root)}: {problem}" for problem in check_file(file, root, machine, is_wheel)]
         missing = [name for name in package.debian_packages() if not list(root.glob(f"*/licenses/{name}/copyright"))]
-        held = {"torch-*": "libtorch*.so*", "pyarrow-*": "libarrow*.so*", "xgrammar": "libtemper_xgrammar.so"}
+        held = {"torch-*": "libtorch*.so*", "pyarrow-*": "libarrow*.so*", "xgrammar": "libtemper_xgrammar.so", "nvpl": "libnvpl_*.so*"}
         missing += [name for name, library in held.items() if list(root.rglob(library)) and not list(root.glob(f"*/licenses/{name}/*"))]
         wrong += [f"no notices of {', '.join(missing)}"] if missing else []
     if machine not in path.name:
