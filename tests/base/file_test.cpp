@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -53,6 +56,11 @@ std::string run_error(const std::function<void()>& action) {
     return e.what();
   }
   return "no error";
+}
+
+bool wrote(const char* path, const std::string& text) {
+  const FileDescriptor file(::open(path, O_WRONLY | O_CLOEXEC));
+  return ::write(file.get(), text.data(), text.size()) == std::ssize(text);
 }
 
 }  // namespace
@@ -140,6 +148,53 @@ TEST_CASE("a full disk is named as the cause") {
   CHECK(run_error([&] { write_all(full, "abc", 3, "/dev/full"); }) ==
         "/dev/full: cannot write: No space left on device");
   ::close(full);
+}
+
+TEST_CASE("a failing disk is named as the cause") {
+  // No page lies at the address 0: to write there is EIO, as to a disk that is broken.
+  const int broken = ::open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+  if (broken < 0) {
+    MESSAGE("skipped: this system has no /proc/self/mem that could be written");
+    return;
+  }
+  CHECK(run_error([&] { write_all(broken, "abc", 3, "weights"); }) ==
+        "weights: cannot write: Input/output error");
+  CHECK(run_error([&] { write_all_at(broken, "abc", 3, 4096, "weights"); }) ==
+        "weights: cannot write: Input/output error");
+  ::close(broken);
+}
+
+TEST_CASE("a file that finds its disk full leaves what was there as it was") {
+  const Folder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {  // has a small disk of its own
+    const std::string user = "0 " + std::to_string(::geteuid()) + " 1",
+                      group = "0 " + std::to_string(::getegid()) + " 1";
+    const bool mounted =
+        ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && wrote("/proc/self/uid_map", user) &&
+        wrote("/proc/self/setgroups", "deny") && wrote("/proc/self/gid_map", group) &&
+        ::mount("tmpfs", folder.path.c_str(), "tmpfs", 0, "size=16k") == 0;
+    if (!mounted) ::_exit(77);
+    const std::string path = folder.file("a.txt");
+    const std::string found = run_error([&] {
+      write_file_atomic(path, "whole");
+      check(run_error([&] { write_file_atomic(path, std::string(65536, 'x')); }) ==
+                path + ": cannot write: No space left on device",
+            "the disk is not full");
+      check(read_file(path) == "whole", "the file is another one");
+      check(folder.names() == std::vector<std::string>{"a.txt"}, "a file is left");
+    });
+    if (found == "no error") ::_exit(0);
+    std::fputs(found.c_str(), stderr);
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77)
+    MESSAGE("skipped: this system lets no user mount a file system");
+  else
+    CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("the cause of a failed call is read after the call, wherever it stands") {

@@ -97,6 +97,17 @@ int64_t count_with(const std::string& argument) {
 
 }  // namespace
 
+TEST_CASE("a program that ends as a sandbox does that cannot be is no such sandbox") {
+  if (has_none()) return;
+  const Ran ran = run_in(kSandbox, "echo 'temper-sandbox: no' >&2; echo it ran; exit 125");
+  CHECK(ran.output == "it ran\n");
+  CHECK(ran.errors == "temper-sandbox: no\n");
+  CHECK(ran.ending == "exited with status 125");
+  CHECK(sandbox_problem(kSandbox) == "");
+  // One that is killed ends so as well, and not with a status.
+  CHECK(run_in(kSandbox, "kill -9 $$").ending != "exited with status 125");
+}
+
 TEST_CASE("a program in a sandbox changes nothing but its scratch directory") {
   if (has_none()) return;
   const ScratchDirectory outside;

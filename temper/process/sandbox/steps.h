@@ -7,7 +7,9 @@
 
 namespace temper::sandbox {
 
-constexpr int kNotPossible = 125;  // exit status
+// The exit status of this program's own failures. A program that it runs may end with 125, too:
+// whether there can be a sandbox is asked without one (sandbox.cpp).
+constexpr int kNotPossible = 125;
 
 // "temper-sandbox: WHAT SUBJECT: the last system call's error HINT", and the end.
 [[noreturn]] void fail(const char* what, const char* subject = "", const char* hint = "");
