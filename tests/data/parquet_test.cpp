@@ -48,7 +48,7 @@ std::string problem_of_bytes(const std::string& bytes) {
 
 TEST_CASE("rows of Parquet are those of the same rows as JSON lines") {
   if (!has_plugin()) return;
-  for (const std::string name : {"messages", "input_ids", "types", "images"}) {
+  for (const std::string name : {"messages", "input_ids", "types", "images", "bytes"}) {
     CAPTURE(name);
     const RowFile rows(golden(name + ".parquet")), expected(golden(name + ".jsonl"));
     REQUIRE(rows.size() == expected.size());
@@ -90,10 +90,10 @@ TEST_CASE("a damaged Parquet file is an error that names it") {
 
 TEST_CASE("what JSON cannot say is refused by column") {
   if (!has_plugin()) return;
-  CHECK(problem(golden("bytes.parquet")) ==
-        golden("bytes.parquet") +
-            ": column image.data holds binary, which JSON has no value for; drop the column or "
-            "write it as text");
+  CHECK(problem(golden("decimals.parquet")) ==
+        golden("decimals.parquet") +
+            ": column price holds decimal128(2, 1), which JSON has no value for; drop the column "
+            "or write it as text");
   CHECK(problem(golden("keys.parquet")).find(": column meta holds map<int32, string") !=
         std::string::npos);
   CHECK(problem(golden("late.parquet")) ==

@@ -3,11 +3,13 @@
 Usage: python make_parquet.py tests/golden/parquet
 
 The lines come from pyarrow's own conversion to Python values, less what Parquet cannot tell from absent: a column or a
-member of a struct that is null. Times are ISO text; files, {bytes, path} as datasets writes images, are base64.
+member of a struct that is null. Times are ISO text; files, {bytes, path} as datasets writes images, are base64; other
+bytes are text, or {"bytes"} where they are not UTF-8.
 """
 
 import base64
 import datetime
+import decimal
 import json
 import math
 import sys
@@ -20,18 +22,26 @@ folder = sys.argv[1]
 UTC = datetime.timezone.utc
 
 
+def file_or_plain(value, field):
+    is_file = field.name == "bytes" and isinstance(value, bytes)
+    return base64.b64encode(value).decode() if is_file else plain(value, field.type)
+
+
 def plain(value, type_):
     if value is None:
         return None
     if pa.types.is_struct(type_):
-        members = ((field.name, plain(value[field.name], field.type)) for field in type_)
+        members = ((field.name, file_or_plain(value[field.name], field)) for field in type_)
         return {name: v for name, v in members if v is not None}
     if pa.types.is_map(type_):
         return {k: plain(v, type_.item_type) for k, v in value}
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return [plain(v, type_.value_type) for v in value]
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -128,6 +138,19 @@ write(
     row_group_size=3,
 )
 
-write("bytes", pa.table({"text": ["a"], "image": pa.array([{"data": b"\0"}])}), golden=False)
+write(
+    "bytes",
+    pa.table(
+        {
+            "messages": turns,
+            "image": pa.array([files[0], None, files[1], b""], pa.binary()),
+            "images": pa.array([[files[0], files[2]], [], None, [None]], pa.list_(pa.large_binary())),
+            "text": pa.array(["naïve".encode(), b'"', None, b"\xff"], pa.binary()),
+            "nested": pa.array([{"data": files[1]}, {"data": b"a"}, {"data": None}, None]),
+        }
+    ),
+    row_group_size=3,
+)
+write("decimals", pa.table({"price": pa.array([decimal.Decimal("1.5")])}), golden=False)
 write("keys", pa.table({"meta": pa.array([[(1, "v")]], pa.map_(pa.int32(), pa.string()))}), golden=False)
 write("late", pa.table({"when": pa.array([0, 2**60], pa.timestamp("ms"))}), golden=False)

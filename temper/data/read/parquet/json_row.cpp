@@ -1,5 +1,7 @@
 #include "temper/data/read/parquet/json_row.h"
 
+#include <arrow/util/utf8.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -32,8 +34,8 @@ bool is_bytes(Type::type id) {
 
 bool is_scalar(Type::type id) {
   return id == Type::NA || id == Type::BOOL || arrow::is_integer(id) || id == Type::FLOAT ||
-         id == Type::DOUBLE || is_text(id) || id == Type::DATE32 || id == Type::DATE64 ||
-         id == Type::TIMESTAMP;
+         id == Type::DOUBLE || is_text(id) || is_bytes(id) || id == Type::DATE32 ||
+         id == Type::DATE64 || id == Type::TIMESTAMP;
 }
 
 arrow::Status check_type(const DataType& type, const std::string& name, int depth) {
@@ -47,8 +49,7 @@ arrow::Status check_type(const DataType& type, const std::string& name, int dept
       return check_type(*type.field(0)->type(), name + "[]", depth + 1);
     case Type::STRUCT:
       for (const auto& field : type.fields())
-        if (field->name() != kFileBytes || !is_bytes(field->type()->id()))
-          ARROW_RETURN_NOT_OK(check_type(*field->type(), name + "." + field->name(), depth + 1));
+        ARROW_RETURN_NOT_OK(check_type(*field->type(), name + "." + field->name(), depth + 1));
       return arrow::Status::OK();
     case Type::MAP: {
       const auto& map = static_cast<const arrow::MapType&>(type);
@@ -95,6 +96,14 @@ void append_bytes(std::string_view bytes, std::string& out) {
   out += '"';
   append_base64(bytes, out);
   out += '"';
+}
+
+// Text, which some writers store so, or else the contents of a file, as of an image.
+void append_text_or_file(std::string_view bytes, std::string& out) {
+  if (arrow::util::ValidateUTF8(bytes)) return append_string(bytes, out);
+  out += "{\"bytes\":";
+  append_bytes(bytes, out);
+  out += '}';
 }
 
 template <class Number>
@@ -146,6 +155,16 @@ std::string timestamp(int64_t value, const arrow::TimestampType& type) {
   return type.timezone().empty() ? text : text + "Z";
 }
 
+// Of text and of bytes: arrays of text are arrays of bytes.
+std::string_view text_at(const Array& array, int64_t i) {
+  const Type::type id = array.type_id();
+  if (id == Type::STRING || id == Type::BINARY)
+    return static_cast<const arrow::BinaryArray&>(array).GetView(i);
+  if (id == Type::LARGE_STRING || id == Type::LARGE_BINARY)
+    return static_cast<const arrow::LargeBinaryArray&>(array).GetView(i);
+  return static_cast<const arrow::BinaryViewArray&>(array).GetView(i);
+}
+
 void append_value(const Array& array, int64_t i, std::string& out);
 
 template <class List>
@@ -161,11 +180,15 @@ void append_list(const Array& array, int64_t i, std::string& out) {
   out += ']';
 }
 
-// The members of an object: opens with '{' before the first.
-void append_member(std::string_view key, const Array& values, int64_t i, std::string& out) {
+// The key of an object's member; '{' stands before the first.
+void append_key(std::string_view key, std::string& out) {
   if (out.back() != '{') out += ',';
   append_string(key, out);
   out += ':';
+}
+
+void append_member(std::string_view key, const Array& values, int64_t i, std::string& out) {
+  append_key(key, out);
   append_value(values, i, out);
 }
 
@@ -174,19 +197,16 @@ void append_struct(const Array& array, int64_t i, std::string& out) {
   out += '{';
   for (int f = 0; f < members.num_fields(); ++f) {
     const auto values = members.field(f);
-    if (!values->IsNull(i)) append_member(array.type()->field(f)->name(), *values, i, out);
+    const std::string& name = array.type()->field(f)->name();
+    if (values->IsNull(i)) continue;
+    if (name != kFileBytes || !is_bytes(values->type_id())) {
+      append_member(name, *values, i, out);
+      continue;
+    }
+    append_key(name, out);
+    append_bytes(text_at(*values, i), out);
   }
   out += '}';
-}
-
-// Of text and of bytes: arrays of text are arrays of bytes.
-std::string_view text_at(const Array& array, int64_t i) {
-  const Type::type id = array.type_id();
-  if (id == Type::STRING || id == Type::BINARY)
-    return static_cast<const arrow::BinaryArray&>(array).GetView(i);
-  if (id == Type::LARGE_STRING || id == Type::LARGE_BINARY)
-    return static_cast<const arrow::LargeBinaryArray&>(array).GetView(i);
-  return static_cast<const arrow::BinaryViewArray&>(array).GetView(i);
 }
 
 void append_map(const Array& array, int64_t i, std::string& out) {
@@ -239,7 +259,7 @@ void append_value(const Array& array, int64_t i, std::string& out) {
     case Type::BINARY:
     case Type::LARGE_BINARY:
     case Type::BINARY_VIEW:
-      return append_bytes(text_at(array, i), out);
+      return append_text_or_file(text_at(array, i), out);
     case Type::DATE32:
       return append_string(date(static_cast<const arrow::Date32Array&>(array).Value(i)), out);
     case Type::DATE64:
@@ -274,6 +294,7 @@ void append_value(const Array& array, int64_t i, std::string& out) {
 }  // namespace
 
 arrow::Status check_schema(const arrow::Schema& schema) {
+  arrow::util::InitializeUTF8();
   for (const auto& field : schema.fields()) {
     if (schema.GetAllFieldIndices(field->name()).size() > 1)
       return arrow::Status::Invalid("two columns are named ", field->name());

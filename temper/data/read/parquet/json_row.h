@@ -8,9 +8,10 @@
 
 namespace temper::data {
 
-// Invalid, naming the column, where a type has no place in JSON: bytes (but for those of a struct
-// {bytes, path}, a file, which become base64), decimals, times of day, maps whose keys are not
-// text. append_row takes batches of a schema that passed.
+// Invalid, naming the column, where a type has no place in JSON: decimals, times of day, maps whose
+// keys are not text. Bytes are text where they are UTF-8, and else the contents of a file, which
+// become {"bytes": base64}; those of a struct {bytes, path} are a file in any case. append_row
+// takes batches of a schema that passed.
 arrow::Status check_schema(const arrow::Schema& schema);
 
 // Appends {"column": value, ...} and '\n'. Throws std::out_of_range at a date outside of the years
