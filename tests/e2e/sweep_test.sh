@@ -156,4 +156,27 @@ sed -i '3s/"reward"/"rewart"/' rl/rollouts/step-6.jsonl
 "$temper" report rl rl-fork --output both.html > log 2>&1
 [ $? = 2 ] && grep -q 'rl/rollouts/step-6.jsonl:3: no `reward`' log || fail "a broken line: $(cat log)"
 "$temper" report run best --output other.html > log && ! grep -q 'paired by step' log || fail "two runs that are no fork of each other"
+
+# Rows of combinations that differ in the optimizer alone are measured once: what such a sweep reads is less than what one
+# reads whose rows may differ, by the file.
+if [ -r /proc/self/io ]; then
+  python3 -c '
+import json
+for i in range(1000): print(json.dumps({"input_ids": [3 + i * k % 50 for k in range(6)], "more": "x" * 900}))' > many.jsonl
+  python3 - "$temper" <<'P' || fail "rows that were measured are measured again"
+import os, subprocess, sys
+def read_bytes(setting):
+    run = [sys.argv[1], "sweep", "sft", "model.path=model", "data.train=many.jsonl", "output_dir=m-" + setting.split("=")[0],
+           "train.max_steps=1", "metrics.sinks=[jsonl]", "--over", setting]
+    io = lambda: int(next(line.split()[1] for line in open("/proc/self/io") if line.startswith("rchar")))  # ended children, too
+    before = io()
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+    return io() - before
+saved = read_bytes("train.batch_size=3,4") - read_bytes("optimizer.learning_rate=1e-3,2e-3")
+size = os.path.getsize("many.jsonl")
+assert abs(saved - size) < size / 4, (saved, size)
+P
+else
+  echo "skipped: this system does not count what a process reads"
+fi
 exit $bad
