@@ -71,7 +71,11 @@ inline T sigmoid_of(T x) {
   return T(1) / (T(1) + exp_of(-x));
 }
 
-// e^x for x <= 0, in double: Cody and Waite's reduction, the series to x^13, 2^n in two halves.
+// e^x for x <= 0, in double, within one unit in the last place: Cody and Waite's reduction, the
+// series to x^13, 2^n in two halves. exact::quick_exp (base/exact_math.h) is the same with products
+// that are rounded, for code that is compiled for any processor; here they are fused, and loops of
+// it become vectors. The two differ in the last bit for one argument in a hundred, and what is
+// computed by either (GELU here; heads' sums, sinks and samplers there) has promised its bits.
 HWY_INLINE double exp_below_0(double x) {
   const double clamped = x < -746.0 ? -746.0 : x;
   constexpr double kRound = 0x1.8p52;  // as above
