@@ -35,6 +35,9 @@ using Clock = std::chrono::steady_clock;
 // Seconds that the run gets to end by itself: until it notices the lost rank, and from then on.
 constexpr auto kGrace = std::chrono::seconds(30), kGraceHeard = std::chrono::seconds(5);
 constexpr int kConnectMilliseconds = 60'000;
+// A host that takes no connection in the time of a heartbeat's absence is lost; a first packet that
+// is lost is sent again within a few seconds.
+constexpr std::chrono::milliseconds kLeastConnect{3'000}, kMostConnect{kConnectMilliseconds};
 constexpr double kLongestHeartbeat = 1e6;  // seconds
 // Messages between neighbours, words of four bytes: a heartbeat, an orderly end, or the number of a
 // lost rank, with the way it was lost in the bits from kHow on.
@@ -74,13 +77,11 @@ std::pair<int, std::string> listen_at(const std::string& address) {
   return {fd, address + " " + port};
 }
 
-int connect_to(const std::string& place) {
+int connect_to(const std::string& place, std::chrono::milliseconds most) {
   const size_t space = place.rfind(' ');
   const NameLookup lookup = find_address(place.substr(0, space), place.substr(space + 1), false);
-  const addrinfo* const found = lookup.addresses();
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  check(fd >= 0 && ::connect(fd, found->ai_addr, found->ai_addrlen) == 0, "cannot connect to ",
-        place, ": ", std::strerror(errno));
+  const int fd = connect_within(*lookup.addresses(), most);
+  check(fd >= 0, "cannot connect to ", place, ": ", std::strerror(errno));
   return fd;
 }
 
@@ -134,7 +135,8 @@ PeerWatch::PeerWatch(Group& group, const std::string& address, double heartbeat_
   auto [listening, place] = listen_at(address);
   const std::vector<std::string> places = group.all_gather(place);
   try {
-    next_ = connect_to(places[static_cast<size_t>((rank_ + 1) % size_)]);
+    next_ = connect_to(places[static_cast<size_t>((rank_ + 1) % size_)],
+                       std::clamp(timeout_, kLeastConnect, kMostConnect));
     previous_ = accept_from(listening);
   } catch (...) {
     close_socket(listening);

@@ -34,7 +34,8 @@ class PeerWatch {
  public:
   // On all ranks of the group. address: where this rank listens, a host name or an IP address.
   // heartbeat_timeout_seconds: after so long without a heartbeat a neighbour counts as lost. `lost`
-  // is called once at most, from another thread. Throws RunError.
+  // is called once at most, from another thread. Throws RunError, also where a neighbour's host
+  // takes no connection in that time (3 to 60 s).
   PeerWatch(Group& group, const std::string& address, double heartbeat_timeout_seconds,
             std::function<void(const LostPeer&)> lost);
   // This rank ends in order. The others may go on.

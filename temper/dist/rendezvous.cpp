@@ -43,23 +43,17 @@ std::string numeric(const sockaddr_storage& address, socklen_t size) {
   return text;
 }
 
+using Closer = std::unique_ptr<const int, void (*)(const int*)>;
+Closer closes(const int& fd) {
+  return {&fd, [](const int* f) { ::close(*f); }};
+}
+
 // The error of the attempt; 0: connected, and `route` is set.
 int try_connect(const addrinfo& to, const Patience& patience, const std::string& what,
                 Route& route) {
-  const int fd = ::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = connect_within(to, kLongestConnect, [&] { patience.check(what); });
   if (fd < 0) return errno;
-  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd,
-                                                                [](const int* f) { ::close(*f); });
-  int error = ::connect(fd, to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
-  const Clock::time_point until = Clock::now() + kLongestConnect;
-  for (pollfd waiting{fd, POLLOUT, 0}; error == EINPROGRESS;) {
-    patience.check(what);
-    if (Clock::now() >= until) return ETIMEDOUT;
-    if (::poll(&waiting, 1, 100) <= 0) continue;
-    socklen_t size = sizeof error;
-    if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-  }
-  if (error != 0) return error;
+  const Closer closer = closes(fd);
   sockaddr_storage local{}, remote{};
   socklen_t local_size = sizeof local, remote_size = sizeof remote;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0 ||
@@ -70,6 +64,32 @@ int try_connect(const addrinfo& to, const Patience& patience, const std::string&
 }
 
 }  // namespace
+
+int connect_within(const addrinfo& to, std::chrono::milliseconds most,
+                   const std::function<void()>& look) {
+  const int fd = ::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  Closer closer = closes(fd);
+  int error = ::connect(fd, to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+  const Clock::time_point until = Clock::now() + most;
+  for (pollfd waiting{fd, POLLOUT, 0}; error == EINPROGRESS;) {
+    look();
+    if (Clock::now() >= until) {
+      error = ETIMEDOUT;
+      break;
+    }
+    if (::poll(&waiting, 1, 100) <= 0) continue;
+    socklen_t size = sizeof error;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  }
+  if (error == 0) {
+    closer.release();
+    return fd;
+  }
+  closer.reset();
+  errno = error;
+  return -1;
+}
 
 Patience::Patience(std::chrono::milliseconds most, std::function<bool()> stop)
     : begin_(Clock::now()), end_(begin_ + most), stop_(std::move(stop)) {}

@@ -63,6 +63,12 @@ class NameLookup {
   Answer answer_;
 };
 
+// A socket that is connected to this address and does not block, which the caller closes; -1, with
+// errno: there is none. Tries for `most` (then ETIMEDOUT), however long the system would. `look` is
+// called ten times a second meanwhile; what it throws is passed on.
+int connect_within(
+    const addrinfo& to, std::chrono::milliseconds most, const std::function<void()>& look = [] {});
+
 // Numeric addresses of the two ends of a connection.
 struct Route {
   std::string local, remote;

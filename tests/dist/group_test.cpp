@@ -1,6 +1,7 @@
 // Ranks as processes of their own, forked from this one before anything has started a thread.
 #include "temper/dist/group.h"
 
+#include <ATen/ATen.h>
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -10,8 +11,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <thread>
 
@@ -308,4 +311,54 @@ TEST_CASE("a process that hears of a lost rank ends by itself, or soon after") {
     // One that did not hear is given 30 seconds.
     CHECK(Clock::now() - start < 25s);
   }
+}
+
+namespace {
+
+// The first of two ranks, of which the other says that it listens at that place.
+class Misled : public Group {
+ public:
+  explicit Misled(std::string place) : place_(std::move(place)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void barrier() override {}
+  // Lengths of texts, and then the texts.
+  void all_reduce_sum(at::Tensor& lengths) override {
+    lengths[1] = static_cast<double>(place_.size());
+  }
+  void all_gather(const at::Tensor& part, at::Tensor& whole) override {
+    std::memcpy(whole.mutable_data_ptr(), part.const_data_ptr(), part.nbytes());
+    std::memcpy(static_cast<char*>(whole.mutable_data_ptr()) + part.nbytes(), place_.data(),
+                place_.size());
+  }
+
+ private:
+  const std::string place_;
+};
+
+}  // namespace
+
+TEST_CASE("a rank whose host takes no connection is given up as one without heartbeats is") {
+  const int listening = bound("127.0.0.1", false);
+  REQUIRE(listening >= 0);
+  REQUIRE(::listen(listening, 0) == 0);
+  const uint16_t port = port_of(listening);
+  NameLookup lookup("127.0.0.1", std::to_string(port), false);
+  // Until the queue is full: what comes then gets no answer.
+  std::vector<int> waiting;
+  for (int fd = 0; fd >= 0 && waiting.size() < 8;) {
+    fd = connect_within(*lookup.addresses(), 300ms);
+    if (fd >= 0) waiting.push_back(fd);
+    if (fd < 0) CHECK(errno == ETIMEDOUT);
+  }
+  REQUIRE(waiting.size() < 8);
+  CHECK_THROWS_AS(connect_within(*lookup.addresses(), 1h, [] { throw Stopped("asked to stop"); }),
+                  Stopped);
+  Misled group(str("127.0.0.1 ", port));
+  const auto start = Clock::now();
+  const std::string error = message_of([&] { PeerWatch(group, "127.0.0.1", 1, [](auto&) {}); });
+  CHECK_MESSAGE(error.starts_with(str("cannot connect to 127.0.0.1 ", port, ": ")), error);
+  CHECK(Clock::now() - start < 30s);
+  for (const int fd : waiting) ::close(fd);
+  ::close(listening);
 }
