@@ -284,6 +284,8 @@ void RlConfig::validate() const {
           "its critic is trained by another verb: temper ppo");
   const std::string problem = env::find_problem(environment);
   check<ConfigError>(problem.empty(), problem);
+  const std::string wrong_reward = rewards::find_problem(rewards);
+  require(wrong_reward.empty(), "rewards", wrong_reward);
   require(train.eval_rewards.empty() || !environment.any(), "train.eval_rewards",
           "found rewards with an environment, expected none: its episodes are evaluated by its own "
           "rewards and `rewards`");

@@ -369,20 +369,24 @@ void check_tied_head(const RunConfig& config, bool adapted) {
                  "ranks share out the weights; leave lm_head out, or set mesh.fsdp: 1");
 }
 
+std::vector<std::string> new_tokens_of(const RunConfig& config) {
+  const std::vector<std::string>& tokens = config.model.new_tokens;
+  if (!config.adapter.path) return tokens;
+  std::vector<std::string> theirs = models::adapter_new_tokens(*config.adapter.path);
+  config.require(theirs.empty() || tokens.empty() || theirs == tokens, "model.new_tokens",
+                 "the adapter ", *config.adapter.path, " says ", joined(theirs),
+                 "; leave the key out or make it agree");
+  return theirs.empty() ? tokens : theirs;
+}
+
 void find_model(RunConfig& config) {
   config.model.path = models::resolve_model_path(config.model.path);
   if (config.model.tokenizer)
     models::use_tokenizer(config.model.path, *config.model.tokenizer,
                           config.where("model.tokenizer"));
-  std::vector<std::string>& tokens = config.model.new_tokens;
-  if (config.adapter.path) {
-    const std::vector<std::string> theirs = models::adapter_new_tokens(*config.adapter.path);
-    config.require(theirs.empty() || tokens.empty() || theirs == tokens, "model.new_tokens",
-                   "the adapter ", *config.adapter.path, " says ", joined(theirs),
-                   "; leave the key out or make it agree");
-    if (!theirs.empty()) tokens = theirs;
-  }
-  models::use_new_tokens(config.model.path, tokens, config.where("model.new_tokens"));
+  config.model.new_tokens = new_tokens_of(config);
+  models::use_new_tokens(config.model.path, config.model.new_tokens,
+                         config.where("model.new_tokens"));
 }
 
 namespace {

@@ -53,6 +53,9 @@ void save_policy(const ScalarPolicy& policy, const std::string& base, const std:
 
 // The steps of load_policy, for checks of a run that does not load it.
 
+// The texts that become tokens: model.new_tokens, or those of the adapter to go on from. Throws
+// ConfigError where the two differ.
+std::vector<std::string> new_tokens_of(const RunConfig& config);
 // Finds the model that the config names, which it then names by its directory, and gives it the
 // tokenizer and new tokens that the config, or the adapter to go on from, says. Throws ConfigError.
 void find_model(RunConfig& config);

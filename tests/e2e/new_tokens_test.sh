@@ -147,6 +147,13 @@ done
 sft plain model.new_tokens=[] adapter.method=lora "adapter.train_tokens=[The, a]"
 echo '{"tokens": [64, 68, 307, 64]}' > old.jsonl
 "$temper" score --model model --adapter a=plain/final --adapter b=plain/final --input old.jsonl --output x 2> log || fail "two adapters: $(cat log)"
+# A sweep over adapters, one of which has new tokens: each run is what it is alone.
+sft bare model.new_tokens=[] adapter.method=lora adapter.rank=4
+"$temper" sweep sft run.yaml output_dir=swept model.new_tokens=[] adapter.method=lora --over adapter.path=bare/final,static/final > log 2>&1 || fail "sweep over adapters: $(tail -3 log)"
+for kind in bare static; do
+  sft alone-$kind model.new_tokens=[] adapter.method=lora adapter.path=$kind/final
+  diff -rq alone-$kind/final swept/*${kind}_final/final || fail "$kind: a sweep leaves another adapter than the run alone"
+done
 # wrong EXPECTED VERB ...: exit status 2 and one line with EXPECTED.
 wrong() {
   local status=0 message

@@ -90,6 +90,9 @@ for time in first second; do
       || fail "$time: $rate is not whole"
   done
 done
+"$temper" verify w/learning_rate=1e-9 > log 2>&1 || fail "verify of a run that was ended: $(cat log)"
+sed 's/"ended_early": true/"ended_early": false/' w/learning_rate=1e-9/manifest.jsonl > other.jsonl
+cmp -s other.jsonl w/learning_rate=1e-9/manifest.jsonl && fail "the manifest does not say that the run was ended"
 "$temper" sft run.yaml output_dir=best optimizer.learning_rate=3e-2 > /dev/null
 cmp <(numbers_of best) <(numbers_of w/learning_rate=3e-2) || fail "a run that goes on has other metrics than alone"
 cmp best/final/adapter_model.safetensors w/learning_rate=3e-2/final/adapter_model.safetensors || fail "a run that goes on ends otherwise than alone"

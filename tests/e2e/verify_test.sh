@@ -148,6 +148,7 @@ verifies other
 ! cmp -s other/final/model.safetensors sft/final/model.safetensors || fail "a setting had no effect"
 train fork sft@0 --output beginning && cmp beginning/final/model.safetensors sft/final/model.safetensors || fail "sft@0"
 rm -rf changed && cp -r other changed && sed -i '2s/"loss": ./"loss": 9/' changed/manifest.jsonl && refuses 3 'previous' changed
+rm -rf changed && cp -r other changed && sed -i '$d' changed/manifest.jsonl && refuses "$(grep -c . changed/manifest.jsonl)" 'has no line of it' changed
 for bad_fork in 'sft@x --output new' 'nothing --output new' 'sft --output other' 'sft --output model' 'sft --output new output_dir=x' 'sft --output new train.stepz=3' 'sft@4 --output new optimizer.name=lion'; do
   "$temper" fork $bad_fork > last.log 2>&1
   [ $? = 2 ] || fail "fork $bad_fork: $(cat last.log)"

@@ -12,6 +12,7 @@
 #include "temper/cli/reported.h"
 #include "temper/text/unicode.h"
 #include "temper/train/joint/joint_runs.h"
+#include "temper/train/policy.h"
 
 namespace temper::cli {
 namespace {
@@ -60,7 +61,8 @@ std::string shared_base(const TrainingVerb& verb, const train::RunConfig& config
                      config.train.profile.steps > 0 || config.train.memory_limit ||
                      m.trains_tower() || config.train.offloads_inputs();
   if (alone) return {};
-  return str(m.path, '\n', m.tokenizer.value_or(""), '\n', Json(m.new_tokens).dump(), '\n',
+  return str(m.path, '\n', m.tokenizer.value_or(""), '\n',
+             Json(train::new_tokens_of(config)).dump(), '\n',
              m.device, '\n', m.backend, '\n', static_cast<int>(m.dtype), ' ',
              static_cast<int>(m.arithmetic), ' ', m.storage ? static_cast<int>(*m.storage) : -1,
              ' ', static_cast<int>(m.vision), ' ', static_cast<int>(config.adapter.method), ' ',

@@ -110,8 +110,13 @@ void RecordedRun::compare_checkpoints(Changes& to) const {
     try {
       const Checkpoints& of = Checkpoints(directory, 1);
       const bool forked = checkpoint == of.fork_point();
-      const int64_t step = Checkpoints::record(checkpoint).step;
+      const Checkpoint record = Checkpoints::record(checkpoint);
+      const int64_t step = record.step;
       if (forked) line = &lines_.front();
+      // A run that was killed may have a checkpoint whose line was not written yet.
+      if (!forked && record.complete && step > steps_.back()->step())
+        to.emplace_back(steps_.back(), str("the run ended after step ", step,
+                                           ", and the manifest has no line of it"));
       if (!forked && (step < steps_.front()->step() || step > steps_.back()->step())) continue;
       if (!forked) line = &line_of(step);
       if (Checkpoints::is_record_alone(checkpoint)) continue;

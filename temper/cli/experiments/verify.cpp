@@ -179,9 +179,10 @@ class Verify : public Command {
     for (const train::ManifestLine* line : run_->steps())
       if (line->step() > part.from && line->step() <= part.to && line->value.contains("weights"))
         what.saves.insert(line->step());
-    // The run ends by itself where it did.
+    // The run ends by itself where it did, unless it was ended.
     const bool ends = part.to == last->step() && last->value.contains("final");
-    what.end = ends ? part.to + 1 : part.to;
+    what.finishes = ends && last->value.value(train::kEndedEarly, Json()) == true;
+    what.end = ends && !what.finishes ? part.to + 1 : part.to;
     if (ends) what.saves.erase(part.to);
     if (part.from > 0) copy_best(output);
     const int64_t ranks = ranks_.value_or(run_->ranks());

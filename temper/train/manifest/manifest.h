@@ -13,7 +13,8 @@
 // settings; its `after` is the number of steps before. Of a run that began at a checkpoint whose
 // earlier steps are not its own (a fork, a checkpoint elsewhere), the first line has `after` too,
 // with the digests of that checkpoint's weights. Checkpoints and the end add `weights` to the line
-// of their step, the end also `final`: a digest for each file.
+// of their step, the end also `final`: a digest for each file; and `ended_early` where the run would
+// have gone on, and the sweep that it is a run of ended it.
 #pragma once
 
 #include <atomic>
@@ -34,6 +35,8 @@
 #include "temper/metrics/row.h"
 
 namespace temper::train {
+
+inline constexpr const char* kEndedEarly = "ended_early";
 
 // Files that a step made or read.
 struct StepFiles {

@@ -12,6 +12,7 @@
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
 #include "temper/metrics/activity.h"
+#include "temper/models/vision/image_rows.h"
 #include "temper/train/evaluation.h"
 
 namespace temper::train {
@@ -104,8 +105,6 @@ std::vector<std::vector<data::PromptRow>> evaluation_prompts(const RunConfig& co
       std::optional<data::PromptRow> row = data::read_prompt_row(
           data::of_source(format, set, r), std::move(json), set.where(r), &truncated);
       if (!row) continue;
-      check<DataError>(row->images.empty(), row->where,
-                       ": the prompt has images; train.eval_rewards samples prompts of text only");
       rewards.check_row(*row->fields, row->where);
       rows.push_back(std::move(*row));
     }
@@ -145,8 +144,12 @@ std::vector<RewardEvaluation::Answer> RewardEvaluation::complete(
   Activity activity("evaluating", (std::ssize(rows) - group_.rank() + ranks - 1) / ranks * samples);
   generate::Engine engine(*policy_.model, agreed_options(config_, group_), policy_.tokenizer);
   std::vector<Answer> answers;
-  for (int64_t r = group_.rank(); r < std::ssize(rows); r += ranks)
-    engine.submit({first + r, rows[static_cast<size_t>(r)].tokens, samples, options_});
+  for (int64_t r = group_.rank(); r < std::ssize(rows); r += ranks) {
+    const data::PromptRow& row = rows[static_cast<size_t>(r)];
+    generate::Request request{first + r, row.tokens, samples, options_};
+    request.rows = models::external_rows(row.images);
+    engine.submit(std::move(request));
+  }
   const auto done = [&](generate::Completion completion) {
     activity.advance();
     answers.push_back({std::move(completion), {}});
@@ -173,7 +176,7 @@ void RewardEvaluation::judge(size_t set, int64_t first, std::vector<Answer>& ans
     for (size_t i = begin; i < std::min(answers.size(), begin + kJudgedAtOnce); ++i) {
       const generate::Completion& c = answers[i].completion;
       const data::PromptRow& row = prompts_[set][static_cast<size_t>(c.index - first)];
-      rewards::Sample s{row.fields, row.where, row.tokens, c.tokens, {}, c.text};
+      rewards::Sample s{row.fields, row.where, row.tokens, c.tokens, row.images, c.text};
       s.has_text = policy_.tokenizer != nullptr;
       if (s.has_text) s.prompt = policy_.tokenizer->decode(row.tokens, true);
       s.truncated = !c.stopped;

@@ -506,7 +506,11 @@ void RunDirectory::complete_manifest(int64_t step, const Trainables& trainables)
     const std::string name = trainable == trainables.front() ? "final" : trainable->name;
     if (trainable->save) add_file_digests(path() + "/" + name, name, files);
   }
-  if (manifest_) manifest_->complete(step, {{"final", files}});
+  if (!manifest_) return;
+  Json members{{"final", files}};
+  const auto& after = host_.after_step;
+  if (after && after(step) == RunHost::After::kFinish) members[kEndedEarly] = true;
+  manifest_->complete(step, members);
 }
 
 bool RunDirectory::is_lost() {
