@@ -8,6 +8,7 @@
 #include "temper/models/sparse_mlp.h"
 #include "temper/nn/latent_attention.h"
 #include "temper/nn/weights/read_rows.h"
+#include "temper/nn/weights/row_tiles.h"
 
 namespace temper::models {
 namespace {
@@ -46,10 +47,21 @@ class DecoderBlock : public nn::Module {
 
  private:
   void make_norms(const DecoderConfig& config);
+  // to + s · norm(y).
+  at::Tensor add(const at::Tensor& to, const std::optional<nn::RmsNorm>& norm,
+                 const at::Tensor& y) const {
+    return ops::add_scaled(to, norm ? norm->forward(y) : y, residual_scale_);
+  }
+  // Of x [N, hidden] the rows of h that are read, and in a parallel block those of x.
+  nn::Tensors mix(const at::Tensor& x, const nn::Context& context, const nn::ReadRows& read);
+  // y of rows of what mix() gives.
+  at::Tensor feed(const nn::Tensors& rows, const nn::Context& context);
+  void find_feeders();
 
   std::optional<nn::GatedMlp> mlp_;
   std::optional<SparseMlp> sparse_;  // exactly one of the two is set
   std::optional<nn::RmsNorm> before_mixer_, after_mixer_, before_feed_, after_feed_;
+  std::vector<nn::Module*> feeders_;  // what feed() reads parameters of
   bool parallel_;
   double residual_scale_;
 };
@@ -72,6 +84,7 @@ DecoderBlock::DecoderBlock(nn::Module& parent, std::string name, const DecoderCo
     mlp_.emplace(*this, c.mlp_name, c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
                  c.initializer_range, c.joined_mlp, c.mlp_layers);
   if (!c.sparse && !hybrid) make_norms(c);
+  find_feeders();
 }
 
 void DecoderBlock::make_norms(const DecoderConfig& c) {
@@ -90,19 +103,39 @@ ops::LinearInput DecoderBlock::mixer_input(const at::Tensor& x) const {
   return normed(before_mixer_, x);
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const nn::ReadRows read(context);
-  const auto add = [this](const at::Tensor& to, const std::optional<nn::RmsNorm>& norm,
-                          const at::Tensor& y) {
-    return ops::add_scaled(to, norm ? norm->forward(y) : y, residual_scale_);
-  };
+nn::Tensors DecoderBlock::mix(const at::Tensor& x, const nn::Context& context,
+                              const nn::ReadRows& read) {
   const at::Tensor mixed = self_attn ? self_attn->forward(mixer_input(x), context)
                                      : state_layer->forward(mixer_input(x), context);
   const at::Tensor kept = read.select(x), h = add(kept, after_mixer_, mixed);
-  const ops::LinearInput in = parallel_ ? mixer_input(kept) : normed(before_feed_, h);
-  const at::Tensor fed =
-      sparse_ ? sparse_->forward(in, read.context()) : mlp_->forward(in, read.context());
-  return read.restore(add(h, after_feed_, fed), x.size(0));
+  return parallel_ ? nn::Tensors{h, kept} : nn::Tensors{h};
+}
+
+at::Tensor DecoderBlock::feed(const nn::Tensors& rows, const nn::Context& context) {
+  const ops::LinearInput in = parallel_ ? mixer_input(rows[1]) : normed(before_feed_, rows[0]);
+  return add(rows[0], after_feed_,
+             sparse_ ? sparse_->forward(in, context) : mlp_->forward(in, context));
+}
+
+void DecoderBlock::find_feeders() {
+  if (mlp_) feeders_.push_back(&*mlp_);
+  if (sparse_) feeders_.push_back(&*sparse_);
+  for (std::optional<nn::RmsNorm>* norm :
+       {parallel_ ? &before_mixer_ : &before_feed_, &after_feed_})
+    if (*norm) feeders_.push_back(&**norm);
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const nn::ReadRows read(context);
+  const nn::Tensors mixed = mix(x, context, read);
+  const nn::RowFunction feed_rows = [this](const nn::Tensors& rows, const nn::Context& of_rows) {
+    return feed(rows, of_rows);
+  };
+  const int64_t tile = sparse_ ? nn::kExpertTileRows : nn::kTileRows;
+  const bool divides = mixed[0].size(0) > tile && (!sparse_ || sparse_->treats_rows_alone(context));
+  const at::Tensor y = divides ? nn::run_in_tiles(feeders_, mixed, read.context(), feed_rows, tile)
+                               : feed(mixed, read.context());
+  return read.restore(y, x.size(0));
 }
 
 std::vector<int64_t> DecoderBlock::state_sizes() const {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/nn/run_again.h"
 
 namespace temper::models {
 
@@ -98,6 +99,13 @@ SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& 
                            c.activation, c.initializer_range);
   if (c.sparse->shared_gate)
     shared_gate.emplace(*this, "shared_expert_gate", c.hidden_size, 1, false, c.initializer_range);
+}
+
+bool SparseMlp::treats_rows_alone(const nn::Context& context) {
+  if (context.routers && context.routers->loss) return false;
+  for (const nn::Parameter* p : nn::trainable_parameters({&experts}, context.adapters()))
+    if (p->arithmetic() == ops::Arithmetic::kAmx) return false;
+  return true;
 }
 
 at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& context) {

@@ -55,6 +55,10 @@ class SparseMlp : public nn::Module {
   SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer);
   at::Tensor forward(const ops::LinearInput& x, const nn::Context& context);
 
+  // Whether forward() may run over some rows after the other, to the same bits: not where a loss
+  // sums over all rows, nor where a product joins an expert's rows in blocks.
+  bool treats_rows_alone(const nn::Context& context);
+
   nn::Router router;
   nn::Experts experts;
   std::optional<nn::GatedMlp> shared_experts;

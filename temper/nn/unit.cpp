@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/nn/linear.h"
 #include "temper/nn/router.h"
+#include "temper/nn/run_again.h"
 #include "temper/ops/autograd.h"
 
 namespace temper::nn {
@@ -30,6 +31,19 @@ class GatherGuard {
   ShardUnit* unit_;
 };
 
+thread_local bool runs_again = false;
+
+class RunAgain {
+ public:
+  explicit RunAgain(bool again) : before_(std::exchange(runs_again, again)) {}
+  ~RunAgain() { runs_again = before_; }
+  RunAgain(const RunAgain&) = delete;
+  RunAgain& operator=(const RunAgain&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // A call of run_unit whose gradient may be asked for.
 struct UnitCall {
   UnitFunction forward;
@@ -47,6 +61,7 @@ struct UnitCall {
     const at::AutoGradMode with_gradients(true);
     inputs.clear();
     for (const at::Tensor& x : from) inputs.push_back(x.detach().requires_grad_(x.requires_grad()));
+    const RunAgain again(recompute);
     outputs = forward(inputs);
   }
 };
@@ -87,26 +102,6 @@ Tensors unit_gradients(UnitCall& call, const ops::Gradients& d) {
   return grads;
 }
 
-// What the module trains under the adapters: copies of adapters are not listed by it.
-std::vector<Parameter*> trainable_parameters(Module& module, const std::vector<int>& adapters) {
-  std::vector<Parameter*> found;
-  module.each_parameter([&](const std::string&, Parameter& parameter) {
-    if (parameter.trainable()) found.push_back(&parameter);
-  });
-  for (const int adapter : adapters) {
-    if (adapter <= 0) continue;
-    const auto add = [&](const std::string&, Linear& layer) {
-      Lora* lora = layer.adapter(adapter);
-      if (!lora) return;
-      lora->each_parameter([&](const char*, Parameter& parameter) {
-        if (parameter.trainable()) found.push_back(&parameter);
-      });
-    };
-    module.visit({.linear = add, .tied_head = add, .router = add});
-  }
-  return found;
-}
-
 }  // namespace
 
 Gathered::Gathered(Module& model) {
@@ -121,6 +116,28 @@ Gathered::~Gathered() {
   for (ShardUnit* unit : units_) unit->release();
 }
 
+bool is_run_again() { return runs_again; }
+
+std::vector<Parameter*> trainable_parameters(const std::vector<Module*>& modules,
+                                             const std::vector<int>& adapters) {
+  std::vector<Parameter*> found;
+  const auto add = [&](Parameter& parameter) {
+    if (parameter.trainable()) found.push_back(&parameter);
+  };
+  for (Module* module : modules) {
+    module->each_parameter([&](const std::string&, Parameter& parameter) { add(parameter); });
+    for (const int adapter : adapters) {
+      if (adapter <= 0) continue;
+      const auto add_copy = [&](const std::string&, Linear& layer) {
+        if (Lora* lora = layer.adapter(adapter))
+          lora->each_parameter([&](const char*, Parameter& parameter) { add(parameter); });
+      };
+      module->visit({.linear = add_copy, .tied_head = add_copy, .router = add_copy});
+    }
+  }
+  return found;
+}
+
 Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& adapters,
                  bool recompute, const UnitFunction& forward, BlockInputs* kept) {
   ShardUnit* const unit = module.unit();
@@ -130,7 +147,7 @@ Tensors run_unit(Module& module, const Tensors& inputs, const std::vector<int>& 
     return forward(inputs);
   }
   const auto call = std::make_shared<UnitCall>(
-      UnitCall{forward, unit, recompute, trainable_parameters(module, adapters)});
+      UnitCall{forward, unit, recompute, trainable_parameters({&module}, adapters)});
   // The trainable parameters, or what is kept of them here, are inputs beside the others: a
   // function none of whose inputs asks for a gradient would make a constant, and a first block
   // under an adapter, whose input comes from a frozen embedding, would silently not train.

@@ -13,11 +13,16 @@ namespace {
 
 using Versions = std::vector<std::pair<c10::VariableVersion, uint32_t>>;
 
+thread_local RowSums* row_sums = nullptr;
+
 // The backward pass of a call in autograd's graph.
 class CallNode : public torch::autograd::Node {
  public:
-  CallNode(Recording::Backward backward, Versions read, bool with_zeros)
-      : backward_(std::move(backward)), read_(std::move(read)), with_zeros_(with_zeros) {}
+  CallNode(Recording::Backward backward, Versions read, bool with_zeros, Gradients::Sums sums)
+      : backward_(std::move(backward)),
+        read_(std::move(read)),
+        with_zeros_(with_zeros),
+        sums_(std::move(sums)) {}
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
@@ -31,7 +36,7 @@ class CallNode : public torch::autograd::Node {
       else if (with_zeros_)
         gradients[i] = input_metadata(i).zeros_like();
     }
-    Tensors found = backward_(Gradients(std::move(gradients), *this));
+    Tensors found = backward_(Gradients(std::move(gradients), *this, sums_));
     found.resize(num_outputs());
     return found;
   }
@@ -48,9 +53,28 @@ class CallNode : public torch::autograd::Node {
   Recording::Backward backward_;
   const Versions read_;
   const bool with_zeros_;
+  const Gradients::Sums sums_;  // of the inputs; empty: of none
 };
 
 }  // namespace
+
+RowSums::RowSums(Tensors of) : of_(std::move(of)), before_(row_sums) {
+  for (size_t i = 0; i < of_.size(); ++i) sums_.push_back(std::make_shared<RowSum>());
+  row_sums = this;
+}
+RowSums::~RowSums() { row_sums = before_; }
+
+at::Tensor RowSums::gradient(size_t i) const {
+  const RowSum& of = *sums_[i];
+  return of.sum.defined() && of.finish ? of.finish(of.sum) : of.sum;
+}
+
+std::shared_ptr<RowSum> RowSums::of(const at::Tensor& input) {
+  if (!row_sums || !input.defined()) return nullptr;
+  for (size_t i = 0; i < row_sums->of_.size(); ++i)
+    if (row_sums->of_[i].is_same(input)) return row_sums->sums_[i];
+  return nullptr;
+}
 
 bool Gradients::wanted(size_t input) const { return node_.task_should_compute_output(input); }
 
@@ -77,8 +101,11 @@ Tensors Recording::outputs(const Tensors& ys, Backward backward) {
 Tensors Recording::finish(const Tensors& ys, Backward backward, bool with_zeros) {
   no_grad_.reset();
   if (!records_) return ys;
-  const auto node =
-      c10::make_intrusive<CallNode>(std::move(backward), std::move(read_), with_zeros);
+  Gradients::Sums sums;
+  if (row_sums)
+    for (const at::Tensor& input : inputs_) sums.push_back(RowSums::of(input));
+  const auto node = c10::make_intrusive<CallNode>(std::move(backward), std::move(read_), with_zeros,
+                                                  std::move(sums));
   node->set_next_edges(torch::autograd::collect_next_edges(inputs_));
   Tensors found;
   for (const at::Tensor& y : ys) {

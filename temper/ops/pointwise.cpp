@@ -65,24 +65,24 @@ at::Tensor log_sigmoid(const at::Tensor& x) {
                    [](auto& dy, auto& in, auto&) { return dy * map(-in, &exact::sigmoid); });
 }
 
-at::Tensor sum_of_rows(const at::Tensor& x) {
-  if (!is_native(x)) return x.sum(0);
+at::Tensor sum_of_rows(const at::Tensor& x) { return add_rows({}, x).to(x.scalar_type()); }
+
+at::Tensor add_rows(const at::Tensor& before, const at::Tensor& x) {
+  if (!is_native(x)) return before.defined() ? before + x.sum(0) : x.sum(0);
   constexpr int64_t kColumns = 128;  // that one thread sums
   const at::Tensor from = x.contiguous();
   const int64_t rows = from.size(0), columns = from.size(1);
-  at::Tensor y = at::empty({columns}, from.options());
+  at::Tensor y =
+      before.defined() ? before.clone() : at::zeros({columns}, from.options().dtype(at::kDouble));
+  double* const sums = y.mutable_data_ptr<double>();
   dispatch(from, [&](auto zero) {
     using T = decltype(zero);
     const T* in = values<T>(from);
-    T* out = y.mutable_data_ptr<T>();
 #pragma omp parallel for schedule(static) if (rows * columns > 32768)
     for (int64_t begin = 0; begin < columns; begin += kColumns) {
-      const int64_t width = std::min(kColumns, columns - begin);
-      double sums[kColumns] = {};
+      const int64_t end = std::min(begin + kColumns, columns);
       for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < width; ++c)
-          sums[c] += static_cast<double>(in[r * columns + begin + c]);
-      for (int64_t c = 0; c < width; ++c) out[begin + c] = static_cast<T>(sums[c]);
+        for (int64_t c = begin; c < end; ++c) sums[c] += static_cast<double>(in[r * columns + c]);
     }
   });
   return y;

@@ -16,6 +16,9 @@ at::Tensor log_sigmoid(const at::Tensor& x);
 
 // Not differentiable. Sums in double, by ascending index, rounded once.
 at::Tensor sum_of_rows(const at::Tensor& x);  // [rows, columns] -> [columns]
+// The same before it is rounded, going on from `before` [columns], what this gave of earlier rows
+// (undefined: there were none). On the backend aten of x's own type.
+at::Tensor add_rows(const at::Tensor& before, const at::Tensor& x);
 at::Tensor sum_in_rows(const at::Tensor& x);  // [..., columns] -> [...]
 
 }  // namespace temper::ops

@@ -8,11 +8,28 @@
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/pointwise.h"
+#include "temper/ops/layers/bias_gradient.h"
 
 namespace temper::ops {
 namespace {
 constexpr int64_t kRowsAtOnce = 128;  // rows of W + scale B A in memory at once
+
+// That of input 1 of the call, Σ_rows dy x / norm.
+void give_magnitude_gradient(const Gradients& d, const at::Tensor& x, const at::Tensor& norm,
+                             Tensors& grads) {
+  const Backend& backend = backend_of(x);
+  RowSum* const sum = d.row_sum(1);
+  if (!sum) {
+    grads[1] = feature_scale(backend.column_sums(d[0], x), norm);
+    return;
+  }
+  // The chain over rows goes on from a first one, of what it has come to times 1.
+  sum->sum = sum->sum.defined()
+                 ? backend.column_sums(at::cat({sum->sum.unsqueeze(0), d[0]}),
+                                       at::cat({at::ones({1, x.size(1)}, x.options()), x}))
+                 : backend.column_sums(d[0], x);
+  sum->finish = [norm](const at::Tensor& rows) { return feature_scale(rows, norm); };
+}
 
 }  // namespace
 
@@ -47,12 +64,10 @@ at::Tensor scale_features(const at::Tensor& x, const at::Tensor& magnitude, cons
   call.reads({x, magnitude, norm});
   return call.output(backend_of(x).scale_columns(x, feature_scale(magnitude, norm), bias),
                      [=](const Gradients& d) {
-                       const Backend& backend = backend_of(x);
                        Tensors grads(3);
                        if (d.wanted(0)) grads[0] = d[0] * feature_scale(magnitude, norm);
-                       if (d.wanted(1))
-                         grads[1] = feature_scale(backend.column_sums(d[0], x), norm);
-                       if (d.wanted(2)) grads[2] = sum_of_rows(d[0]);
+                       if (d.wanted(1)) give_magnitude_gradient(d, x, norm, grads);
+                       if (d.wanted(2)) give_bias_gradient(d, 2, d[0], grads);
                        return grads;
                      });
 }

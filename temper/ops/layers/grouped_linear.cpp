@@ -9,7 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/pointwise.h"
+#include "temper/ops/layers/bias_gradient.h"
 #include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
@@ -135,24 +135,41 @@ Tensors grouped_products(const GroupedInput& input, const std::vector<int64_t>& 
   return outputs;
 }
 
+// Of weights whose gradients are summed over further calls' rows: dw = their sums.
+void go_on(const std::vector<LinearOperand>& layer, const at::Tensor& dy, const at::Tensor& h,
+           const std::vector<int64_t>& offsets, size_t place, const Gradients& d) {
+  for (size_t g = 0; g < layer.size(); ++g, place += 2) {
+    RowSum* const sum = d.wanted(place) ? d.row_sum(place) : nullptr;
+    if (!sum) continue;
+    const bool goes_on = sum->sum.defined();
+    if (!goes_on) sum->sum = at::empty_like(layer[g].weight.values);
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    weight_gradient(layer[g].weight, dy.narrow(0, offsets[g], rows), h.narrow(0, offsets[g], rows),
+                    sum->sum, goes_on);
+  }
+}
+
 // Those of a layer's operands, of which the first one's weight is input `place` of the call; h is
 // the input's values, made where they are first needed.
 void add_weight_gradients(const GroupedInput& in, const std::vector<int64_t>& offsets,
                           const std::vector<LinearOperand>& layer, size_t place,
                           const at::Tensor& dy, const Gradients& d, at::Tensor& h, Tensors& grads) {
   Tensors dw(layer.size());
-  bool any = false;
-  for (size_t g = 0; g < layer.size(); ++g, place += 2) {
-    if (d.wanted(place)) {
+  bool any = false, any_sum = false;
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const size_t weight = place + 2 * g, bias = weight + 1;
+    if (d.wanted(weight) && d.row_sum(weight)) {
+      any_sum = true;
+    } else if (d.wanted(weight)) {
       any = true;
-      grads[place] = dw[g] = at::empty_like(layer[g].weight.values);
+      grads[weight] = dw[g] = at::empty_like(layer[g].weight.values);
     }
-    const int64_t rows = offsets[g + 1] - offsets[g];
-    if (d.wanted(place + 1)) grads[place + 1] = sum_of_rows(dy.narrow(0, offsets[g], rows));
+    if (d.wanted(bias))
+      give_bias_gradient(d, bias, dy.narrow(0, offsets[g], offsets[g + 1] - offsets[g]), grads);
   }
-  if (!any) return;
-  if (!h.defined()) h = grouped_values(in);
-  backend_of(h).grouped_weight_gradients(layer, dy, h, offsets, dw);
+  if ((any || any_sum) && !h.defined()) h = grouped_values(in);
+  if (any_sum) go_on(layer, dy, h, offsets, place, d);
+  if (any) backend_of(h).grouped_weight_gradients(layer, dy, h, offsets, dw);
 }
 
 // Of the input's x, then weight and bias of every operand of every layer.

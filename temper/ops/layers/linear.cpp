@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <tuple>
+
 #include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
-#include "temper/ops/pointwise.h"
+#include "temper/ops/layers/bias_gradient.h"
 #include "temper/ops/rounding.h"
 #include "temper/ops/tensor_data.h"
 
@@ -28,29 +30,32 @@ at::Tensor input_values(const LinearInput& in) {
   return {};
 }
 
-// Gradients of (x, other) from the gradient of the input's values.
-std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const at::Tensor& dh,
-                                                  bool other_needed) {
+// From the gradient of the input's values, those of x and other: inputs 0 and 1 of the call.
+void give_input_gradients(const LinearInput& in, const at::Tensor& dh, const Gradients& d,
+                          Tensors& grads) {
   const Backend& backend = backend_of(in.x);
+  // A norm's weight.
+  at::Tensor none;
+  at::Tensor& dweight = d.sum_place(1, grads);
+  const bool is_norm =
+      in.kind == LinearInput::Kind::kRmsNorm || in.kind == LinearInput::Kind::kLayerNorm;
+  if (is_norm && d.wanted(1) && !dweight.defined()) dweight = at::zeros_like(in.other);
   switch (in.kind) {
     case LinearInput::Kind::kPlain:
-      return {dh, {}};
-    case LinearInput::Kind::kRmsNorm: {
-      at::Tensor dweight = other_needed ? at::zeros_like(in.other) : at::Tensor();
-      const at::Tensor dx =
-          backend.rms_norm_backward(in.x, in.other, in.eps, in.add_unit_offset, dh, dweight);
-      return {dx, dweight};
-    }
-    case LinearInput::Kind::kLayerNorm: {
-      at::Tensor dweight = other_needed ? at::zeros_like(in.other) : at::Tensor();
-      const at::Tensor dx =
-          backend.rms_norm_backward(backend.center(in.x), in.other, in.eps, false, dh, dweight);
-      return {backend.center(dx), dweight};
-    }
+      grads[0] = dh;
+      break;
+    case LinearInput::Kind::kRmsNorm:
+      grads[0] = backend.rms_norm_backward(in.x, in.other, in.eps, in.add_unit_offset, dh,
+                                           d.wanted(1) ? dweight : none);
+      break;
+    case LinearInput::Kind::kLayerNorm:
+      grads[0] = backend.center(backend.rms_norm_backward(backend.center(in.x), in.other, in.eps,
+                                                          false, dh, d.wanted(1) ? dweight : none));
+      break;
     case LinearInput::Kind::kGated:
-      return backend.gated_backward(in.activation, in.x, in.other, dh);
+      std::tie(grads[0], grads[1]) = backend.gated_backward(in.activation, in.x, in.other, dh);
+      break;
   }
-  return {};
 }
 
 Tensors products(const LinearInput& input, const std::vector<LinearOperand>& operands) {
@@ -105,16 +110,16 @@ Tensors linear_gradients(const LinearInput& in, const std::vector<LinearOperand>
         h_panels = pack_input(weight, own);
       packed = rows;
       packed_rounded = rounded;
-      grads[place] = at::empty_like(weight.values);
-      weight_gradient(weight, dy, own, grads[place], false, h_panels);
+      at::Tensor& dw = d.sum_place(place, grads);
+      const bool goes_on = dw.defined();
+      if (!goes_on) dw = at::empty_like(weight.values);
+      weight_gradient(weight, dy, own, dw, goes_on, h_panels);
     }
-    if (d.wanted(place + 1)) grads[place + 1] = sum_of_rows(dy);
+    if (d.wanted(place + 1)) give_bias_gradient(d, place + 1, dy, grads);
   }
   if (dh.defined()) {
     if (in.ranks) in.ranks->all_reduce_sum(dh);
-    auto [dx, dother] = input_gradients(in, dh, other_needed);
-    if (x_needed) grads[0] = dx;
-    if (other_needed) grads[1] = dother;
+    give_input_gradients(in, dh, d, grads);
   }
   return grads;
 }
@@ -170,8 +175,9 @@ at::Tensor materialize(const LinearInput& input) {
       dh = dh.clone();
       input.ranks->all_reduce_sum(dh);
     }
-    auto [dx, dother] = input_gradients(input, dh, d.wanted(1));
-    return {dx, dother};
+    Tensors grads(2);
+    give_input_gradients(input, dh, d, grads);
+    return grads;
   });
 }
 

@@ -14,6 +14,7 @@
 #include "temper/models/config_values.h"
 #include "temper/models/families/gemma/gemma4.h"
 #include "temper/models/files/expert_tensors.h"
+#include "temper/nn/weights/row_tiles.h"
 
 namespace temper::models {
 namespace {
@@ -77,12 +78,13 @@ class Gemma4Block : public nn::Module {
     nn::Attention::KeysAndValues kv;
     if (shares_) kv = {in[in.size() - 2], in[in.size() - 1]};
     const at::Tensor attended = self_attn.forward(input_layernorm.input(in[0]), context, &kv);
-    at::Tensor h = ops::add_scaled(in[0], post_attention_layernorm.forward(attended));
-    at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), context);
-    if (experts_) fed = experts_->forward(h, fed, context);
-    h = ops::add_scaled(h, post_feedforward_layernorm.forward(fed));
-    if (layer_input_) h = ops::add_scaled(h, layer_input_->forward(h, in[1], activation_, context));
-    nn::Tensors out{scaled(h, layer_scalar.value().item<double>())};
+    nn::Tensors rows{ops::add_scaled(in[0], post_attention_layernorm.forward(attended))};
+    if (layer_input_) rows.push_back(in[1]);
+    const nn::RowFunction feed_rows = [this](const nn::Tensors& of, const nn::Context& of_rows) {
+      return feed(of, of_rows);
+    };
+    nn::Tensors out{experts_ ? feed(rows, context)
+                             : nn::run_in_tiles(feeders(), rows, context, feed_rows)};
     if (!shares_) out.insert(out.end(), {kv.k, kv.v});
     return out;
   }
@@ -94,6 +96,23 @@ class Gemma4Block : public nn::Module {
   nn::Parameter layer_scalar;
 
  private:
+  // From rows of h after attention, and of the layer's embedding where there is one.
+  at::Tensor feed(const nn::Tensors& rows, const nn::Context& context) {
+    at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(rows[0]), context);
+    if (experts_) fed = experts_->forward(rows[0], fed, context);
+    at::Tensor h = ops::add_scaled(rows[0], post_feedforward_layernorm.forward(fed));
+    if (layer_input_)
+      h = ops::add_scaled(h, layer_input_->forward(h, rows[1], activation_, context));
+    return scaled(h, layer_scalar.value().item<double>());
+  }
+  // What feed() reads parameters of, without experts.
+  std::vector<nn::Module*> feeders() {
+    std::vector<nn::Module*> found{&mlp, &pre_feedforward_layernorm, &post_feedforward_layernorm};
+    if (layer_input_)
+      found.insert(found.end(),
+                   {&layer_input_->gate, &layer_input_->projection, &layer_input_->norm});
+    return found;
+  }
   static bool shares(const DecoderConfig& c, size_t layer) {
     return own(c).key_layer[layer] != static_cast<int64_t>(layer);
   }
