@@ -62,11 +62,10 @@ std::string shared_base(const TrainingVerb& verb, const train::RunConfig& config
                      m.trains_tower() || config.train.offloads_inputs();
   if (alone) return {};
   return str(m.path, '\n', m.tokenizer.value_or(""), '\n',
-             Json(train::new_tokens_of(config)).dump(), '\n',
-             m.device, '\n', m.backend, '\n', static_cast<int>(m.dtype), ' ',
-             static_cast<int>(m.arithmetic), ' ', m.storage ? static_cast<int>(*m.storage) : -1,
-             ' ', static_cast<int>(m.vision), ' ', static_cast<int>(config.adapter.method), ' ',
-             static_cast<int>(config.cache_dtype()));
+             Json(train::new_tokens_of(config)).dump(), '\n', m.device, '\n', m.backend, '\n',
+             static_cast<int>(m.dtype), ' ', static_cast<int>(m.arithmetic), ' ',
+             m.storage ? static_cast<int>(*m.storage) : -1, ' ', static_cast<int>(m.vision), ' ',
+             static_cast<int>(config.adapter.method), ' ', static_cast<int>(config.cache_dtype()));
 }
 
 int run_jointly(const TrainingVerb& verb, std::vector<JointSweepRun>& runs, int64_t most_tokens,

@@ -98,7 +98,11 @@ at::Tensor deferred(const std::vector<Module*>& modules, const Tensors& inputs,
                     const Context& context, const RowFunction& forward,
                     std::vector<TileRange> tiles) {
   const auto call = std::make_shared<DeferredCall>(
-      DeferredCall{forward, std::move(tiles), context, {}, inputs,
+      DeferredCall{forward,
+                   std::move(tiles),
+                   context,
+                   {},
+                   inputs,
                    trainable_parameters(modules, context.adapters())});
   if (context.dropout) {
     call->dropout = *context.dropout;

@@ -13,8 +13,8 @@
 // settings; its `after` is the number of steps before. Of a run that began at a checkpoint whose
 // earlier steps are not its own (a fork, a checkpoint elsewhere), the first line has `after` too,
 // with the digests of that checkpoint's weights. Checkpoints and the end add `weights` to the line
-// of their step, the end also `final`: a digest for each file; and `ended_early` where the run would
-// have gone on, and the sweep that it is a run of ended it.
+// of their step, the end also `final`: a digest for each file; and `ended_early` where the run
+// would have gone on, and the sweep that it is a run of ended it.
 #pragma once
 
 #include <atomic>
