@@ -31,47 +31,21 @@ struct TreesOfPass {
   int64_t first_token;
 };
 
-// As Forest::add_root() and add_child() of each segment would make it, but in linear time, however
-// deep the trees are.
-std::shared_ptr<Forest> forest_of(const std::vector<std::vector<int32_t>>& segments,
-                                  const std::vector<int64_t>& parent, int64_t vocabulary,
-                                  int64_t most_positions) {
-  auto forest = std::make_shared<Forest>();
-  std::vector<int64_t> open;  // the last segment's ancestors and itself, the root first
-  const auto close_below = [&](int64_t segment, int64_t end) {
-    for (; !open.empty() && open.back() != segment; open.pop_back())
-      forest->subtree_end[static_cast<size_t>(open.back())] = end;
-  };
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const auto s = static_cast<int64_t>(i);
-    check<DataError>(!segments[i].empty(), "`tokens`: segment ", s, " is empty");
-    for (const int32_t id : segments[i])
-      check<DataError>(id >= 0 && id < vocabulary, "`tokens`: found ", id,
-                       ", and the vocabulary has ", vocabulary, " tokens");
-    check<DataError>(parent[i] >= -1 && parent[i] < s, "`parent`: segment ", s, " continues ",
-                     parent[i], ", expected an earlier one, or -1");
-    close_below(parent[i], s);
-    check<DataError>(parent[i] < 0 || !open.empty(), "`parent`: segment ", s, " continues ",
-                     parent[i], ", expected the last segment or its ancestor (depth first)");
-    open.push_back(s);
-    int64_t position = 0;
-    if (parent[i] >= 0)
-      position = forest->position[static_cast<size_t>(
-                     forest->segment_start[static_cast<size_t>(parent[i]) + 1] - 1)] +
-                 1;
-    check<DataError>(position + std::ssize(segments[i]) <= most_positions, "`tokens`: a row has ",
-                     position + std::ssize(segments[i]), " tokens, and the model ", most_positions,
-                     " positions");
-    for (const int32_t id : segments[i]) {
-      forest->tokens.push_back(id);
-      forest->position.push_back(position++);
-    }
-    forest->segment_start.push_back(forest->num_tokens());
-    forest->parent.push_back(parent[i]);
-    forest->subtree_end.push_back(s + 1);
-    forest->shift.push_back(0);
+std::shared_ptr<Forest> forest_of_request(const std::vector<std::vector<int32_t>>& segments,
+                                          const std::vector<int64_t>& parent, int64_t vocabulary,
+                                          int64_t most_positions) {
+  std::shared_ptr<Forest> forest;
+  try {
+    forest = forest_of(segments, parent);
+  } catch (const DataError& e) {
+    throw DataError(str("`tokens` and `parent`: ", e.what()));
   }
-  close_below(-1, std::ssize(segments));
+  for (const int32_t id : forest->tokens)
+    check<DataError>(id >= 0 && id < vocabulary, "`tokens`: found ", id,
+                     ", and the vocabulary has ", vocabulary, " tokens");
+  for (const int64_t position : forest->position)
+    check<DataError>(position < most_positions, "`tokens`: a row has more than the model's ",
+                     most_positions, " positions");
   return forest;
 }
 
@@ -116,7 +90,7 @@ TopTokensAsk parse_top_tokens(std::string_view body, int64_t vocabulary, int64_t
   check<DataError>(parent.size() == segments.size(), "`parent`: found ", parent.size(),
                    " numbers for ", segments.size(), " segments of `tokens`");
   TopTokensAsk ask;
-  ask.pass.forest = forest_of(segments, parent, vocabulary, most_positions);
+  ask.pass.forest = forest_of_request(segments, parent, vocabulary, most_positions);
   const std::shared_ptr<Forest>& forest = ask.pass.forest;
   ask.pass.row_M = top_member<std::vector<int64_t>>(json, "places");
   for (const int64_t row : ask.pass.row_M)

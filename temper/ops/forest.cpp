@@ -152,6 +152,39 @@ void Forest::append_open(int64_t first_token, std::span<const ExternalRows> segm
   }
 }
 
+std::shared_ptr<Forest> forest_of(std::span<const std::vector<int32_t>> segments,
+                                  std::span<const int64_t> parent) {
+  auto forest = std::make_shared<Forest>();
+  std::vector<int64_t> open;  // the last segment's ancestors and itself, the root first
+  const auto close_below = [&](int64_t segment, int64_t end) {
+    for (; !open.empty() && open.back() != segment; open.pop_back())
+      forest->subtree_end[static_cast<size_t>(open.back())] = end;
+  };
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int64_t s = static_cast<int64_t>(i), above = parent[i];
+    check<DataError>(!segments[i].empty(), "segment ", s, " is empty");
+    close_below(above, s);
+    check<DataError>(above == -1 || !open.empty(), "segment ", s, " continues ", above,
+                     ", expected -1, the segment before or its ancestor (depth first)");
+    open.push_back(s);
+    int64_t position = 0;
+    if (above >= 0) {
+      const int64_t end = forest->segment_start[static_cast<size_t>(above) + 1];
+      position = forest->position[static_cast<size_t>(end) - 1] + 1;
+    }
+    for (const int32_t id : segments[i]) {
+      forest->tokens.push_back(id);
+      forest->position.push_back(position++);
+    }
+    forest->segment_start.push_back(forest->num_tokens());
+    forest->parent.push_back(above);
+    forest->subtree_end.push_back(s + 1);
+    forest->shift.push_back(0);
+  }
+  close_below(-1, std::ssize(segments));
+  return forest;
+}
+
 std::shared_ptr<Forest> trees_of(const Forest& whole, int64_t begin, int64_t end) {
   auto part = std::make_shared<Forest>();
   const auto slice = [&](const auto& from, auto& to) {

@@ -110,6 +110,13 @@ struct Forest {
   void append_open(int64_t first_token, std::span<const ExternalRows> segment_rows);
 };
 
+// The forest of these segments, in depth-first order: what add_root() and add_child() make one by
+// one, in linear time however deep the trees are. parent[s]: the segment that s continues; -1:
+// none. Throws DataError that names a segment without tokens, or whose parent is neither -1 nor the
+// segment before it nor an ancestor of that.
+std::shared_ptr<Forest> forest_of(std::span<const std::vector<int32_t>> segments,
+                                  std::span<const int64_t> parent);
+
 // The trees from the token `begin`, where one starts, up to the token `end`, which may be within
 // one. Without external rows.
 std::shared_ptr<Forest> trees_of(const Forest& whole, int64_t begin, int64_t end);
