@@ -40,7 +40,8 @@ struct RewardSection {
   int64_t workers = 2;
   process::Limits limits;  // resource limits of a worker process
   OnFailure on_failure = OnFailure::kZero;
-  // Whether a program that always dies ends the run: unless the config says what a failure is.
+  // Whether a program that always dies, or a judge's server that does not answer, ends the run:
+  // unless the config says what a failure is.
   bool ends_where_dead = true;
   void fields(Fields& f);
   // Whether it is a model that this process has: a reward model, or a judge's.

@@ -138,6 +138,16 @@ void RewardSet::count(size_t reward, const Verdict& verdict) {
         ": ", detail, " (its on_failure is stop)");
 }
 
+namespace {
+
+// Whether a server that judges gave no answer, and not just one without a number.
+bool is_outage(const RewardSection& section, const Verdict& verdict) {
+  return section.judge.url && section.ends_where_dead &&
+         (verdict.kind == Verdict::Kind::kTimedOut || verdict.kind == Verdict::Kind::kCrashed);
+}
+
+}  // namespace
+
 std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
   std::vector<RewardResult> out(samples.size());
   const bool any_weighs = std::any_of(sections_.begin(), sections_.end(),
@@ -159,6 +169,9 @@ std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
         counted_zero_[r] = true;
       out[i].dropped |= !has_value && sections_[r].on_failure == RewardSection::OnFailure::kDrop;
       out[i].failed &= !(has_value && weighs);
+      out[i].unanswered.push_back(weighs && is_outage(sections_[r], verdicts[i])
+                                      ? one_line(verdicts[i].detail)
+                                      : std::string());
     }
   }
   for (RewardResult& result : out) result.failed |= result.dropped;

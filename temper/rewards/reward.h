@@ -70,6 +70,9 @@ class Reward {
   // Throws ConfigError for a reward that reads token ids as another tokenizer's than the policy's
   // (null: it has none), or one of more than `vocabulary` ids.
   virtual void check_tokens(const Tokenizer* /*tokenizer*/, int64_t /*vocabulary*/) const {}
+  // Asks a server that gives the verdicts once. Throws ConfigError where it gives no answer within
+  // the reward's timeouts, or refuses.
+  virtual void check_answers() {}
 };
 
 // A reward that looks at one completion at a time and cannot fail.
@@ -99,6 +102,9 @@ struct RewardResult {
   std::vector<double> each;  // [rewards] unweighted value of each reward; 0 where there is none
   bool dropped = false;      // a reward failed and its on_failure is drop
   bool failed = false;       // it is dropped, or no reward that weighs anything gave a value
+  // [rewards] why a judge's server gave no answer; empty: it did, or the reward has no server,
+  // weighs nothing, or its config says what a failure is (RewardSection::ends_where_dead).
+  std::vector<std::string> unanswered = {};
 };
 
 // The rewards of a run.
@@ -114,6 +120,10 @@ class RewardSet {
   // Reward::check_tokens of each.
   void check_tokens(const Tokenizer* tokenizer, int64_t vocabulary) const {
     for (const auto& reward : rewards_) reward->check_tokens(tokenizer, vocabulary);
+  }
+  // Reward::check_answers of each, for the start of a run.
+  void check_answers() {
+    for (const auto& reward : rewards_) reward->check_answers();
   }
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<RewardResult> judge(std::span<const Sample> samples);

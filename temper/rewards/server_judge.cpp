@@ -25,14 +25,29 @@ std::string key_of(const JudgeSection& judge) {
   return http::api_key_in(judge.api_key_env, "rewards: judge.api_key_env");
 }
 
-// The text of a chat completion; none: it has none.
-std::optional<std::string> words_in(const std::string& body) {
+// A chat completion's first choice; null: it has none.
+Json choice_in(const std::string& body) {
   const Json answer = parse_json(body, "the judge's answer");
   const Json* choices = find_field(answer, "choices");
-  if (!choices || !choices->is_array() || choices->empty()) return {};
-  const Json* content = find_field((*choices)[0], "message.content");
+  return choices && choices->is_array() && !choices->empty() ? (*choices)[0] : Json();
+}
+
+// The text of a chat completion; none: it has none.
+std::optional<std::string> words_in(const std::string& body) {
+  const Json choice = choice_in(body);
+  const Json* content = find_field(choice, "message.content");
   if (!content || !content->is_string()) return {};
   return content->get<std::string>();
+}
+
+// What to do about a server that refuses to be asked.
+std::string hint_for(const http::Failure& failure) {
+  if (failure.unreachable) return "; start it first, or mend judge.url";
+  if (failure.status == 401 || failure.status == 403)
+    return "; judge.api_key_env names the environment variable with its key";
+  if (failure.status == 404)
+    return "; judge.url is expected to have /v1/models and /v1/chat/completions";
+  return "";
 }
 
 class ServerJudge : public Judge {
@@ -41,6 +56,31 @@ class ServerJudge : public Judge {
       : Judge(section),
         url_(http::parse_url(*section.judge.url, "rewards: judge.url")),
         key_(key_of(section.judge)) {}
+
+  void check_answers() override {
+    const std::string where =
+        str("rewards: ", section().label(), ": the judge at ", url_.str(), ": ");
+    const double end =
+        steady_seconds() + section().timeout_seconds + section().start_timeout_seconds;
+    for (int tries = 1;; ++tries) {
+      try {
+        const auto client = connected();
+        const std::string body = client->post(kChat, request(*client, section().judge.prompt, 1));
+        check<ConfigError>(choice_in(body).is_object(), where,
+                           "its answer has no `choices`, which a chat completion has");
+        answered_ = true;
+        return;
+      } catch (const http::Failure& e) {
+        const double pause = pause_after(e, tries);
+        check<ConfigError>(may_pass(e) && tries < kTries && steady_seconds() + pause < end, where,
+                           e.unreachable ? str("no answer (", e.what(), ")") : e.what(),
+                           hint_for(e));
+        std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+      } catch (const DataError& e) {
+        throw ConfigError(where + e.what());
+      }
+    }
+  }
 
  protected:
   void ask(const std::vector<std::string>& questions, const Take& take) override {
@@ -90,37 +130,54 @@ class ServerJudge : public Judge {
     return model_ = id->get<std::string>();
   }
 
+  // A chat completion of one question.
+  std::string request(http::Client& client, const std::string& question, int64_t most_tokens) {
+    return dump_json({{"model", model_of(client)},
+                      {"messages", Json::array({{{"role", "user"}, {"content", question}}})},
+                      {"temperature", 0},
+                      {"max_tokens", most_tokens}});
+  }
+
+  // Whether the server may answer when it is asked again.
+  static bool may_pass(const http::Failure& failure) {
+    return failure.unreachable || failure.busy() || failure.status >= 500;
+  }
+  // Seconds until then.
+  static double pause_after(const http::Failure& failure, int tries) {
+    return std::min(failure.retry_after.value_or(0.25 * (1 << tries)), kLongestPause);
+  }
+
   Answer answer_of(const std::string& question, std::unique_ptr<http::Client>& client,
                    std::atomic<bool>& gone) {
     const auto failed = [&](Verdict::Kind kind, const std::string& why) {
       return Verdict{kind, 0, str("the judge at ", url_.str(), ": ", why)};
     };
+    const int64_t before = answers_;
     for (int tries = 1;; ++tries) {
       const double begun = steady_seconds();
       try {
         if (!client) client = connected();
-        const Json request{{"model", model_of(*client)},
-                           {"messages", Json::array({{{"role", "user"}, {"content", question}}})},
-                           {"temperature", 0},
-                           {"max_tokens", section().judge.max_new_tokens}};
-        const auto words = words_in(client->post(kChat, dump_json(request)));
+        const std::string body =
+            client->post(kChat, request(*client, question, section().judge.max_new_tokens));
+        ++answers_;
+        const auto words = words_in(body);
         if (!answered_.exchange(true)) client.reset();  // it has more time no longer
         if (words) return *words;
         return failed(Verdict::Kind::kMalformed, "its answer has no text in choices[0].message");
       } catch (const http::Failure& e) {
         client.reset();
-        const bool refused = !e.unreachable && !e.busy() && e.status < 500;
-        if (!refused && tries < kTries) {
-          const double pause = std::min(e.retry_after.value_or(0.25 * (1 << tries)), kLongestPause);
-          std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+        if (may_pass(e) && tries < kTries) {
+          std::this_thread::sleep_for(std::chrono::duration<double>(pause_after(e, tries)));
           continue;
         }
         const bool late = e.unreachable && steady_seconds() - begun >= section().timeout_seconds;
         const Verdict verdict =
             failed(late ? Verdict::Kind::kTimedOut : Verdict::Kind::kCrashed, e.what());
-        if (e.unreachable && !late && !gone.exchange(true)) {
+        const bool silent = e.unreachable && (!late || answers_ == before);
+        if (silent) {
           const std::lock_guard lock(model_mutex_);
-          unreachable_ = verdict;
+          if (!gone) unreachable_ = verdict;
+          gone = true;
         }
         return verdict;
       } catch (const DataError& e) {
@@ -132,6 +189,7 @@ class ServerJudge : public Judge {
   const http::ServerUrl url_;
   const std::string key_;
   std::atomic<bool> answered_ = false;
+  std::atomic<int64_t> answers_ = 0;  // to any question
   std::mutex model_mutex_;
   std::string model_;
   Verdict unreachable_{Verdict::Kind::kCrashed, 0, "the judge's server does not answer"};

@@ -177,6 +177,66 @@ TEST_CASE("a server that is not there fails every sample of the call") {
   }
 }
 
+TEST_CASE("a server is asked once before the run, and what it refuses is said in one line") {
+  std::atomic<int> asked = 0;
+  std::vector<http::Answer> answers;
+  ChatServer server([&](const std::string&) { return answers.at(static_cast<size_t>(asked++)); });
+  const auto refusal = [&](const std::string& url, std::vector<http::Answer> says) {
+    asked = 0;
+    answers = std::move(says);
+    RewardSection section = section_of(url);
+    section.name = "rated";
+    try {
+      make_server_judge(section)->check_answers();
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(server.url(), {words("no number")}) == "");
+  CHECK(server.requests.back()["max_tokens"] == 1);
+  CHECK(refusal(server.url(), {{.status = 503}, {.status = 500}, words("7")}) == "");
+  CHECK(asked == 3);
+  const std::string begin = "rewards: rated: the judge at " + server.url().substr(0, 21);
+  for (const auto& [answer, why] : std::vector<std::pair<http::Answer, std::string>>{
+           {{.status = 401}, "judge.api_key_env names the environment variable with its key"},
+           {{.status = 404}, "judge.url is expected to have /v1/models and /v1/chat/completions"},
+           {{.body = "{}"}, "its answer has no `choices`"},
+           {{.body = "hello"}, "the judge's answer"}}) {
+    CAPTURE(why);
+    const std::string said = refusal(server.url(), {answer});
+    CHECK(said.starts_with(begin));
+    CHECK(said.find(why) != std::string::npos);
+    CHECK(said.find('\n') == std::string::npos);
+    CHECK(asked == 1);
+  }
+  const http::Answer busy{.status = 429};
+  CHECK(refusal(server.url(), {busy, busy, busy, busy}).find("status 429") != std::string::npos);
+  const std::string nobody = refusal("http://127.0.0.1:9", {});
+  CHECK(nobody.starts_with("rewards: rated: the judge at http://127.0.0.1:9: no answer ("));
+  CHECK(nobody.ends_with("; start it first, or mend judge.url"));
+}
+
+TEST_CASE("of a server that is gone the rewards say so, of an answer without a number not") {
+  std::vector<RewardSection> sections{section_of("http://127.0.0.1:9"), {}};
+  sections[1].name = "length";
+  const Sample sample = sample_of("x");
+  const auto unanswered = [&] {
+    return RewardSet(sections, true).judge({&sample, 1})[0].unanswered;
+  };
+  CHECK(unanswered().at(0).find("the judge at http://127.0.0.1:9: ") != std::string::npos);
+  CHECK(unanswered().at(1) == "");
+  sections[0].ends_where_dead = false;
+  CHECK(unanswered().at(0) == "");
+  sections[0].ends_where_dead = true;
+  sections[0].weight = 0;
+  CHECK(unanswered().at(0) == "");
+  sections[0].weight = 1;
+  ChatServer server([](const std::string&) { return words("no number"); });
+  sections[0].judge.url = server.url();
+  CHECK(unanswered().at(0) == "");
+}
+
 TEST_CASE("what is wrong with a judge is said before the run") {
   const auto problem = [](const auto& change) {
     RewardSection section = section_of("http://h:1");

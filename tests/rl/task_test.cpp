@@ -45,6 +45,22 @@ class Failing : public rewards::SimpleReward {
   int rank_ = rank_of_thread;
 };
 
+std::atomic<int> answers_left{0};
+
+// A judge whose server answers so many questions.
+class Silent : public rewards::Reward {
+ public:
+  std::vector<rewards::Verdict> judge(std::span<const rewards::Sample> samples) override {
+    std::vector<rewards::Verdict> verdicts;
+    for (size_t i = 0; i < samples.size(); ++i)
+      verdicts.push_back(answers_left-- > 0 ? rewards::valued(1)
+                                            : rewards::Verdict{rewards::Verdict::Kind::kCrashed, 0,
+                                                               "nobody answers"});
+    return verdicts;
+  }
+  bool needs_text() const override { return false; }
+};
+
 [[maybe_unused]] const bool rewards_registered = [] {
   rewards::register_reward({"failing",
                             [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
@@ -76,6 +92,7 @@ class OlderPolicy : public rl::BehaviorPolicy {
 struct RlRun {
   rl::RlConfig config;
   bool older_policy = false;
+  rewards::RewardSet::Make make_reward = rewards::make_reward;
   std::ostringstream console;
   std::unique_ptr<train::Roles> roles;
   train::RunOutcome outcome;
@@ -119,7 +136,8 @@ struct RlRun {
     else
       source = std::make_unique<rl::SyncSource>(
           config, roles->policy, group, directory,
-          older_policy ? std::make_unique<OlderPolicy>(config, roles->policy) : nullptr);
+          older_policy ? std::make_unique<OlderPolicy>(config, roles->policy) : nullptr, nullptr,
+          make_reward);
     rl::RlTask task(config, *roles, group, *source, directory, config.output_dir);
     train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, group, task,
                            train::configured_hooks(config.train));
@@ -400,6 +418,54 @@ TEST_CASE("a run whose rewards all fail ends after three rollouts, on all ranks 
     if (group.rank() == 0) said = rank.console.str();
   });
   CHECK(said.find("at most 1e+30, on rank 1); completions without") != std::string::npos);
+}
+
+TEST_CASE("a run whose judge answers for no completion of a rollout ends before it trains on it") {
+  const Folder folder;
+  failures_left = 0;
+  const auto run = [&](const std::string& output_dir, bool zero = false) {
+    auto made = std::make_unique<RlRun>(folder, output_dir, [&](rl::RlConfig& config) {
+      config.rewards = {{.name = "even_ids"}, {.name = "rated"}};
+      config.rewards[1].judge.url = "http://127.0.0.1:9";
+      config.rewards[1].judge.prompt = "{completion}";
+      config.rewards[1].ends_where_dead = !zero;
+    });
+    made->make_reward =
+        [](const rewards::RewardSection& section) -> std::unique_ptr<rewards::Reward> {
+      if (section.judge.url) return std::make_unique<Silent>();
+      return rewards::make_reward(section);
+    };
+    return made;
+  };
+  answers_left = 6 + 5;  // the second rollout's last completion has no answer
+  const auto ends = run("ends");
+  const std::string said =
+      "the reward rated: the judge's server answered for none of a rollout's 6 completions (the "
+      "first failure: nobody answers); once it answers, the same command goes on";
+  CHECK_THROWS_WITH_AS(ends->go(), doctest::Contains(said.c_str()), RunError);
+  CHECK(ends->rows().size() == 2);
+  CHECK(std::filesystem::exists(ends->config.output_dir + "/checkpoints/step-2"));
+  answers_left = 1000;
+  const auto goes_on = run("ends");
+  goes_on->go();
+  CHECK(goes_on->outcome.steps == 4);
+  answers_left = 0;
+  const auto zeros = run("zeros", true);  // on_failure: zero was asked for
+  zeros->go();
+  CHECK(zeros->outcome.steps == 4);
+
+  // Ranks count together, and end together.
+  answers_left = 0;
+  std::atomic<int> ended = 0;
+  tiny::ThreadRanks(2).run([&](dist::Group& group) {
+    const auto rank = run("ranks");
+    try {
+      rank->go(0, group);
+    } catch (const RunError& e) {
+      ended += std::string(e.what()).find("nobody answers, on rank 0)") != std::string::npos;
+    }
+  });
+  CHECK(ended == 2);
 }
 
 TEST_CASE("a run whose failures count more than its rewards is told so") {

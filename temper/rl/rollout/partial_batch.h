@@ -39,6 +39,13 @@ struct PartialGroup {
   void assemble();
 };
 
+// Completions that a reward's server did not judge (RewardResult::unanswered), and why it did not
+// judge the first of them.
+struct Unanswered {
+  int64_t completions = 0;
+  std::string why;
+};
+
 // Counts of what happened while a batch was sampled.
 struct BatchCounts {
   int64_t groups_sampled = 0, refills = 0;
@@ -60,6 +67,7 @@ struct PartialBatch {
   int64_t judged = 0, unrewarded = 0, episodes = 0, failed_episodes = 0;
   double rollout_seconds = 0, reward_seconds = 0;
   std::vector<float> latencies;  // seconds from the beginning of sampling to each completion's end
+  std::map<size_t, Unanswered> unanswered = {};  // by reward
 
   // This rank's completions as they are, as lines of a rollouts file; those without a token are
   // left out.

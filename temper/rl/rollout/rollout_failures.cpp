@@ -41,7 +41,11 @@ Json RolloutFailures::of_this_rank(const PartialBatch& batch, const dist::Group&
                                     episodes.crashed - episodes_seen_.crashed,
                                     episodes.malformed - episodes_seen_.malformed,
                                     episodes.unread_calls - episodes_seen_.unread_calls};
+  Json unanswered = Json::array();
+  for (const auto& [reward, found] : batch.unanswered)
+    unanswered.push_back({reward, found.completions, found.why});
   Json mine = {{"counts", counts},
+               {"unanswered", std::move(unanswered)},
                {"rank", dist::run_rank(group)},
                {"reward", rewards_.take_first_failure()},
                {"environment", episodes_ ? episodes_->take_first_failure() : ""},
@@ -54,12 +58,19 @@ void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
   const bool alone = group.size() == 1 && !group.has_twins();
   std::vector<int64_t> sum(12);
   std::string reward, environment;
-  for (const std::string& text :
-       group.all_gather(group.agreed(dump_json(of_this_rank(batch, group))))) {
+  const std::string mine = dump_json(of_this_rank(batch, group));
+  batch.unanswered.clear();
+  for (const std::string& text : group.all_gather(group.agreed(mine))) {
     const Json one = parse_json(text, "another rank");
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += one["counts"].at(i).get<int64_t>();
     const int64_t rank = one["rank"].get<int64_t>();
     if (rewarded_.empty()) rewarded_ = one["rewarded"].get<std::string>();
+    for (const Json& found : one["unanswered"]) {
+      Unanswered& of_reward = batch.unanswered[found.at(0).get<size_t>()];
+      if (of_reward.completions == 0)
+        of_reward.why = with_rank(found.at(2).get<std::string>(), rank, alone);
+      of_reward.completions += found.at(1).get<int64_t>();
+    }
     if (reward.empty()) reward = with_rank(one["reward"].get<std::string>(), rank, alone);
     if (environment.empty())
       environment = with_rank(one["environment"].get<std::string>(), rank, alone);
@@ -78,6 +89,7 @@ void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
   episodes_failed_.unread_calls += sum[11];
   if (first_of_rewards_.empty()) first_of_rewards_ = reward;
   if (first_of_environment_.empty()) first_of_environment_ = environment;
+  check_answered(batch);
   check_any_succeeds(batch, reward, environment);
 }
 
@@ -92,6 +104,16 @@ std::string RolloutFailures::first() const {
   if (first_of_rewards_.empty() && first_of_environment_.empty()) return "none";
   const bool both = !first_of_rewards_.empty() && !first_of_environment_.empty();
   return first_of_rewards_ + (both ? "; " : "") + first_of_environment_;
+}
+
+// The batch is not trained on: it is sampled and judged anew when the run goes on.
+void RolloutFailures::check_answered(const PartialBatch& batch) const {
+  for (const auto& [reward, found] : batch.unanswered)
+    check<train::AgreedError>(
+        found.completions < batch.judged, "the reward ", rewards_.names()[reward],
+        ": the judge's server answered for none of a rollout's ", batch.judged,
+        " completions (the first failure: ", found.why,
+        "); once it answers, the same command goes on from the last whole step");
 }
 
 // All ranks have the same counts, and throw the same error.

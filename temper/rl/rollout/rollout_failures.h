@@ -21,8 +21,9 @@ class RolloutFailures {
       : rewards_(rewards), episodes_(episodes) {}
 
   // Adds what failed since the last call on any rank, while this batch was sampled, and makes the
-  // batch's counts those of all ranks. Throws AgreedError where the rewards of all completions, or
-  // all episodes, failed in kMostFailedRollouts batches in a row: such a run trains nothing.
+  // batch's counts those of all ranks. Throws AgreedError where a judge's server answered for no
+  // completion of the batch, and where the rewards of all completions, or all episodes, failed in
+  // kMostFailedRollouts batches in a row: such a run trains nothing.
   void count(PartialBatch& batch, dist::Group& group);
   // Leaves out what failed since the last call, in an evaluation.
   void pass_over();
@@ -40,6 +41,7 @@ class RolloutFailures {
  private:
   Json of_this_rank(const PartialBatch& batch, const dist::Group& group);
   std::string rewarded_here() const;
+  void check_answered(const PartialBatch& batch) const;
   void check_any_succeeds(const PartialBatch& batch, const std::string& reward,
                           const std::string& environment);
   EnvironmentCounts episodes_now() const {

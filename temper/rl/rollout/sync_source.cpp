@@ -44,6 +44,7 @@ SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Grou
       failures_(rewards_, driver_.episodes()),
       state_after_(prompts_.state()) {
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
+  rewards_.check_answers();
   rewards_.tell_failures([this](const std::string& failure) {
     const std::lock_guard lock(failed_mutex_);
     failed_.push_back(failure);
@@ -167,6 +168,11 @@ std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
       const rewards::RewardResult& verdict = judged.at(i);
       batch.unrewarded += verdict.failed;
       batch.counts.dropped += verdict.dropped;
+      for (size_t r = 0; r < verdict.unanswered.size(); ++r) {
+        if (verdict.unanswered[r].empty()) continue;
+        Unanswered& of_reward = batch.unanswered[r];
+        if (of_reward.completions++ == 0) of_reward.why = verdict.unanswered[r];
+      }
       if (verdict.dropped) continue;
       Episode& episode = group.episodes[i];
       episode.reward += verdict.reward;

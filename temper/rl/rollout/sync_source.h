@@ -30,7 +30,8 @@ namespace temper::rl {
 class SyncSource : public RolloutSource {
  public:
   // behavior: null where the policy as it is samples. reference_worker: gives groups their
-  // reference log-probabilities while others are sampled; null: nobody asks for them then.
+  // reference log-probabilities while others are sampled; null: nobody asks for them then. Judges'
+  // servers are asked once (RewardSet::check_answers).
   SyncSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
              train::Messages& messages, std::unique_ptr<BehaviorPolicy> behavior = nullptr,
              std::unique_ptr<ReferenceWorker> reference_worker = nullptr,

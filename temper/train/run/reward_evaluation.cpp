@@ -128,6 +128,7 @@ RewardEvaluation::RewardEvaluation(const RunConfig& config, const Policy& policy
           set_names(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed)))),
       prompts_(evaluation_prompts(config, policy, rewards_)) {
   rewards_.check_tokens(policy.tokenizer.get(), policy.model->vocab_size);
+  rewards_.check_answers();
   generate::check_options(options_, *policy.model, policy.tokenizer.get());
   const generate::EngineOptions engine = agreed_options(config, group_);
   if (mesh.tensor->size() > 1) return;  // each rank has a part of the cache

@@ -32,7 +32,8 @@ std::vector<std::vector<data::PromptRow>> evaluation_prompts(const RunConfig& co
 // draws the same random numbers, whatever the ranks and whenever the run was resumed.
 class RewardEvaluation : public Hook {
  public:
-  // Starts the rewards and reads the prompts. Throws ConfigError, DataError.
+  // Starts the rewards, asks judges' servers once and reads the prompts. Throws ConfigError,
+  // DataError.
   RewardEvaluation(const RunConfig& config, const Policy& policy, const dist::Mesh& mesh,
                    Messages& messages,
                    const rewards::RewardSet::Make& make_reward = rewards::make_reward);
