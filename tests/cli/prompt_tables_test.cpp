@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/json.h"
@@ -58,12 +59,12 @@ std::shared_ptr<const Tokenizer> letters() {
 
 TEST_CASE("a prompt is named by its last user's message, cut in the middle") {
   const auto tokenizer = letters();
-  const ChatTemplate chat = ChatTemplate::parse(
+  const auto chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
       "{% for m in messages %}<|s|>{{ m.role }}\n{{ m.content }}<|e|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|s|>assistant\n{% endif %}",
-      "chat", Json::object());
+      "chat", Json::object()));
   const auto part = [&](const std::string& text, bool with_chat = true) {
-    return last_user_part(tokenizer->encode(text), tokenizer.get(), with_chat ? &chat : nullptr);
+    return PromptNames(tokenizer, with_chat ? chat : nullptr)(tokenizer->encode(text));
   };
   const std::string prompt = "<|s|>system\nBe brief.<|e|>\n<|s|>user\nWhat is 1000000+1?<|e|>\n";
   CHECK(part(prompt + "<|s|>assistant\n") == "What is 1000000+1?");
@@ -77,6 +78,37 @@ TEST_CASE("a prompt is named by its last user's message, cut in the middle") {
   CHECK(part("12+34=") == "12+34=");
   CHECK(part(std::string(100, 'a') + std::string(100, 'b')) ==
         std::string(80, 'a') + " ... " + std::string(80, 'b'));
-  CHECK(last_user_part({4, 5}, nullptr, nullptr) == "token ids 4 5");
-  CHECK(last_user_part(std::vector<int32_t>(21, 4), nullptr, nullptr).ends_with("4 4 ..."));
+  const PromptNames ids(nullptr, nullptr);
+  CHECK(ids({4, 5}) == "token ids 4 5");
+  CHECK(ids(std::vector<int32_t>(21, 4)).ends_with("4 4 ..."));
+  CHECK(ids({}) == "(not known)");
+}
+
+TEST_CASE("numbers that are compared have as many digits as tell them apart") {
+  const ComparedNumbers small({0.00123456, NAN, 0});
+  CHECK(small(0.69314718055994529) == "0.69315");
+  CHECK(small(0.00123456) == "0.00123");
+  CHECK(small(-0.5) == "-0.50000");
+  CHECK(small(1e-7) == "0");
+  CHECK(small(0) == "0");
+  CHECK(ComparedNumbers({2.71})(812.4444) == "812.44");
+  CHECK(ComparedNumbers({1234.5})(98765.4) == "98765");
+  CHECK(ComparedNumbers({123456})(98765432.1) == "98765432");
+  CHECK(ComparedNumbers({1.5e-9})(2.5e-9) == "2.5e-09");
+  CHECK(ComparedNumbers({1e-30})(0.1) == "0.100000000000000");
+  CHECK(ComparedNumbers({})(0.1) == "0.1");
+}
+
+TEST_CASE("a table of differences leaves out what is constant, and counts it") {
+  PairedDifference some{"loss", 4, 1.25, 1.5, 0.25, 0.125, 0.5}, same{"tokens", 4, 8, 8};
+  some.mean_a += 1e-9;
+  same.is_constant = true;
+  const PairedTable table = difference_table("title", {some, same}, "steps", "a", "b");
+  REQUIRE(table.brief.rows.size() == 2);
+  const std::vector<std::string> row{
+      "loss", "4", "1.250", "1.500", "0.250", "0.125 to 0.375", "-0.250 to 0.750"};
+  CHECK(table.brief.rows[0] == row);
+  CHECK(table.whole.rows[0][2] == "1.250000001");
+  REQUIRE(table.brief.rows[1].size() == 1);
+  CHECK(table.brief.rows[1][0].starts_with("left out: 1 metric with"));
 }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "temper/base/random.h"
+
 using namespace temper;
 
 TEST_CASE("paired differences are of the steps after the fork that both runs have") {
@@ -31,7 +33,70 @@ TEST_CASE("paired differences are of the steps after the fork that both runs hav
   CHECK(found[0].half_width == doctest::Approx(12.706204736432095 * 0.5));
   // Both have steps 4 and 5 alone: variances 0.5 and 2, 2.5² / (0.5² + 2²) degrees of freedom.
   CHECK(found[0].unpaired_half_width == doctest::Approx(6.91852283).epsilon(1e-6));
+  CHECK_FALSE(found[0].is_constant);
+  CHECK(found[1].is_constant);
   CHECK(found[1].metric == "eval/loss");
   CHECK(found[1].mean == 0);
   CHECK(std::isnan(found[1].half_width));
+}
+
+namespace {
+
+// The share of series whose 95 % interval contains the true mean difference, 0: differences of
+// `steps` values of a stationary autoregressive process of order 1. `unpaired`: as well as each
+// run's own values.
+double coverage(double correlation, int steps, PairsAre pairs_are, bool unpaired = false) {
+  constexpr int kSeries = 2000, kBegin = 200;
+  int covered = 0;
+  for (uint64_t series = 0; series < kSeries; ++series) {
+    const RandomStream random(7, RandomPurpose::kPairs, series);
+    uint64_t drawn = 0;
+    double a = 0, b = 0;
+    std::vector<std::pair<double, double>> pairs;
+    for (int t = -kBegin; t < steps; ++t) {
+      a = correlation * a + random.normal(drawn++);
+      b = correlation * b + random.normal(drawn++);
+      if (t >= 0) pairs.emplace_back(a, b);
+    }
+    const PairedDifference found = paired_difference("x", pairs, pairs_are);
+    covered += std::abs(found.mean) <= (unpaired ? found.unpaired_half_width : found.half_width);
+  }
+  return covered / double{kSeries};
+}
+
+}  // namespace
+
+TEST_CASE("intervals of autocorrelated series cover what they say") {
+  const auto is_near = [](double covered, double least) {
+    CAPTURE(covered);
+    CHECK(covered >= least);
+    CHECK(covered <= 0.97);
+  };
+  is_near(coverage(0, 30, PairsAre::kIndependent), 0.93);
+  for (const int steps : {20, 100, 400}) {
+    CAPTURE(steps);
+    is_near(coverage(0, steps, PairsAre::kSeries), 0.93);
+    is_near(coverage(0.5, steps, PairsAre::kSeries), 0.925);
+    is_near(coverage(0.7, steps, PairsAre::kSeries), 0.91);
+    is_near(coverage(0.7, steps, PairsAre::kSeries, true), 0.91);
+    CHECK(coverage(0.7, steps, PairsAre::kIndependent) < 0.7);
+  }
+}
+
+TEST_CASE("a series' interval is that of its first cosine terms") {
+  // 8 values: 0.4 * 8^(2/3) is 1.6, so one term, and Student's t with one degree of freedom.
+  const double values[] = {1, 3, 2, 5, 4, 4, 7, 6};
+  std::vector<std::pair<double, double>> pairs;
+  double term = 0;
+  for (int t = 0; t < 8; ++t) {
+    pairs.emplace_back(0, values[t]);
+    term += (values[t] - 4) * std::cos(std::acos(-1.0) * (t + 0.5) / 8);
+  }
+  const PairedDifference found = paired_difference("x", pairs, PairsAre::kSeries);
+  CHECK(found.mean == 4);
+  CHECK(found.half_width ==
+        doctest::Approx(12.706204736432095 * std::abs(term) * std::sqrt(2.0 / 8 / 8)));
+  CHECK(paired_difference("x", {{1, 2}, {1, 2}}, PairsAre::kSeries).is_constant);
+  CHECK_FALSE(paired_difference("x", {{1, 2}}, PairsAre::kSeries).is_constant);
+  CHECK_FALSE(paired_difference("x", {{1, 1}, {2, 3}}, PairsAre::kSeries).is_constant);
 }

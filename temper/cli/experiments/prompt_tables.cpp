@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "temper/base/config/config.h"
@@ -18,11 +18,6 @@ namespace {
 constexpr size_t kMostPrompts = 10;
 constexpr size_t kShownText = 80;  // bytes of a prompt's beginning, and of its end
 constexpr size_t kMostIds = 20;
-
-// The texts that a template writes around a user's message.
-struct UserMarks {
-  std::string before, behind;
-};
 
 std::string shared_end_of(const std::string& a, const std::string& b) {
   const auto [end, _] = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend());
@@ -85,8 +80,8 @@ PromptTexts find_texts(const RunFiles& a, const RunFiles& b) {
   return found;
 }
 
-Report::Table table_of_all(const rl::PairedPrompts& pairs, const std::string& name_a,
-                           const std::string& name_b, int64_t after) {
+PairedTable table_of_all(const rl::PairedPrompts& pairs, const std::string& name_a,
+                         const std::string& name_b, int64_t after) {
   std::vector<std::pair<double, double>> rewards, lengths;
   for (const rl::PairedPrompt& prompt : pairs.prompts) {
     rewards.emplace_back(prompt.reward_a, prompt.reward_b);
@@ -94,78 +89,145 @@ Report::Table table_of_all(const rl::PairedPrompts& pairs, const std::string& na
   }
   std::vector<PairedDifference> differences;
   if (!rewards.empty())
-    differences = {paired_difference("reward", rewards),
-                   paired_difference("completion length (tokens)", lengths)};
-  Report::Table table =
+    differences = {
+        paired_difference("reward", rewards, PairsAre::kIndependent),
+        paired_difference("completion length (tokens)", lengths, PairsAre::kIndependent)};
+  PairedTable table =
       difference_table(str(name_b, " less ", name_a, ", paired by prompt, after step ", after),
                        differences, "prompts", name_a, name_b);
-  const auto left_out = [&](const char* what, int64_t of_a, int64_t of_b) {
+  const auto left_out = [&](const char* what, int64_t rl::LeftOut::* count) {
+    const int64_t of_a = pairs.of_a.*count, of_b = pairs.of_b.*count;
     if (of_a + of_b > 0)
-      table.rows.push_back({what, "", std::to_string(of_a), std::to_string(of_b), "", "", ""});
+      table.add_to_both({what, "", std::to_string(of_a), std::to_string(of_b), "", "", ""});
   };
-  left_out("left out: groups in one run only", pairs.groups_of_a, pairs.groups_of_b);
-  left_out("left out: steps with rollouts in one run only", pairs.steps_of_a, pairs.steps_of_b);
+  left_out("left out: groups in one run only", &rl::LeftOut::groups);
+  left_out("left out: steps with rollouts in one run only", &rl::LeftOut::steps);
+  left_out("left out: lines that are no rollouts", &rl::LeftOut::lines);
+  left_out("left out: ends of damaged files", &rl::LeftOut::ends);
+  if (!differences.empty())
+    table.add_to_both({"intervals: Student's t, of prompts that are independent of each other"});
   return table;
 }
 
 }  // namespace
 
-Report::Table difference_table(std::string title, const std::vector<PairedDifference>& differences,
-                               const std::string& pairs, const std::string& name_a,
-                               const std::string& name_b) {
-  Report::Table table{
-      std::move(title),
+ComparedNumbers::ComparedNumbers(const std::vector<double>& differences) {
+  constexpr int kDigits = 3;
+  for (const double difference : differences) {
+    if (difference == 0 || !std::isfinite(difference)) continue;
+    const int place = static_cast<int>(std::floor(std::log10(std::abs(difference)))) + 1 - kDigits;
+    place_ = known_ ? std::min(place_, place) : place;
+    known_ = true;
+  }
+}
+
+std::string ComparedNumbers::operator()(double value) const {
+  constexpr int kMostDigits = 15;                // a double has no more
+  constexpr double kSmall = 1e-4, kLarge = 1e9;  // within, no exponent is needed
+  if (!known_ || !std::isfinite(value)) return temper::to_text(value);
+  const double size = std::abs(value);
+  if (size < std::pow(10.0, place_) / 2) return "0";
+  const int first = static_cast<int>(std::floor(std::log10(size)));
+  const int digits = std::clamp(first - place_ + 1, 1, kMostDigits);
+  char buffer[64];
+  if (size < kSmall || size >= kLarge)
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+  else
+    std::snprintf(buffer, sizeof buffer, "%.*f", std::max(digits - 1 - first, 0), value);
+  return buffer;
+}
+
+PairedTable difference_table(const std::string& title,
+                             const std::vector<PairedDifference>& differences,
+                             const std::string& pairs, const std::string& name_a,
+                             const std::string& name_b) {
+  const Report::Table empty{
+      title,
       {"metric", pairs, name_a, name_b, "mean difference", "95 % interval", "if unpaired"},
       {}};
-  const auto interval = [](double mean, double half_width) {
-    if (std::isnan(half_width)) return std::string();
-    return str(temper::to_text(mean - half_width), " to ", temper::to_text(mean + half_width));
-  };
-  for (const PairedDifference& d : differences)
-    table.rows.push_back({d.metric, std::to_string(d.pairs), temper::to_text(d.mean_a),
-                          temper::to_text(d.mean_b), temper::to_text(d.mean),
-                          interval(d.mean, d.half_width), interval(d.mean, d.unpaired_half_width)});
+  PairedTable table{empty, empty};
+  int64_t constant = 0;
+  for (const PairedDifference& d : differences) {
+    if (d.is_constant) {
+      ++constant;
+      continue;
+    }
+    const auto row = [&](const auto& text) -> std::vector<std::string> {
+      const auto interval = [&](double half_width) {
+        return std::isnan(half_width)
+                   ? std::string()
+                   : str(text(d.mean - half_width), " to ", text(d.mean + half_width));
+      };
+      return {d.metric,
+              std::to_string(d.pairs),
+              text(d.mean_a),
+              text(d.mean_b),
+              text(d.mean),
+              interval(d.half_width),
+              interval(d.unpaired_half_width)};
+    };
+    table.whole.rows.push_back(row([](double value) { return temper::to_text(value); }));
+    // Digits far below the interval's width say nothing.
+    const double least = std::max(std::abs(d.mean), d.half_width / 100);
+    table.brief.rows.push_back(row(ComparedNumbers({least, d.half_width})));
+  }
+  if (constant > 0)
+    table.add_to_both({str("left out: ", constant, constant == 1 ? " metric" : " metrics",
+                           " with equal values in both runs, or one value in each")});
   return table;
 }
 
-std::vector<Report::Table> prompt_tables(const RunFiles& a, const std::string& name_a,
-                                         const RunFiles& b, const std::string& name_b,
-                                         int64_t after) {
+std::vector<PairedTable> prompt_tables(const RunFiles& a, const std::string& name_a,
+                                       const RunFiles& b, const std::string& name_b, int64_t after,
+                                       std::vector<std::string>& problems) {
   const rl::PairedPrompts pairs = rl::pair_prompts(a.directory, b.directory, after);
-  if (pairs.steps + pairs.steps_of_a + pairs.steps_of_b == 0) return {};
-  std::vector<Report::Table> tables{table_of_all(pairs, name_a, name_b, after)};
-  Report::Table most{str("prompts whose reward changed most, ", name_b, " less ", name_a),
-                     {"groups", name_a, name_b, "sum of differences", "prompt"},
-                     {}};
+  problems.insert(problems.end(), pairs.problems.begin(), pairs.problems.end());
+  if (pairs.steps + pairs.of_a.steps + pairs.of_b.steps == 0) return {};
+  std::vector<PairedTable> tables{table_of_all(pairs, name_a, name_b, after)};
   const std::vector<rl::PairedPrompt> changed = rl::most_changed(pairs, kMostPrompts);
   if (changed.empty()) return tables;
+  const Report::Table empty{str("prompts whose reward changed most, ", name_b, " less ", name_a),
+                            {"groups", name_a, name_b, "sum of differences", "prompt"},
+                            {}};
+  PairedTable most{empty, empty};
   const PromptTexts texts = find_texts(a, b);
-  for (const rl::PairedPrompt& prompt : changed)
-    most.rows.push_back({std::to_string(prompt.times), temper::to_text(prompt.reward_a),
-                         temper::to_text(prompt.reward_b), temper::to_text(prompt.change),
-                         last_user_part(rl::tokens_of(prompt, a.directory), texts.tokenizer.get(),
-                                        texts.chat.get())});
+  const PromptNames name_of(texts.tokenizer, texts.chat);
+  std::vector<std::vector<int32_t>> tokens = rl::tokens_of(changed, a.directory);
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const rl::PairedPrompt& p = changed[i];
+    const std::string name = name_of(std::move(tokens[i]));
+    const auto row = [&](const auto& text) -> std::vector<std::string> {
+      return {std::to_string(p.times), text(p.reward_a), text(p.reward_b), text(p.change), name};
+    };
+    most.whole.rows.push_back(row([](double value) { return temper::to_text(value); }));
+    most.brief.rows.push_back(row(ComparedNumbers({p.change / static_cast<double>(p.times)})));
+  }
   tables.push_back(std::move(most));
   return tables;
 }
 
-std::string last_user_part(std::vector<int32_t> prompt, const Tokenizer* tokenizer,
-                           const ChatTemplate* chat) {
-  if (!tokenizer) {
+PromptNames::PromptNames(std::shared_ptr<const Tokenizer> tokenizer,
+                         const std::shared_ptr<const ChatTemplate>& chat)
+    : tokenizer_(std::move(tokenizer)) {
+  if (chat) marks_ = user_marks(*chat);
+}
+
+std::string PromptNames::operator()(std::vector<int32_t> prompt) const {
+  if (prompt.empty()) return "(not known)";
+  if (!tokenizer_) {
     std::string ids = "token ids";
     for (size_t i = 0; i < std::min(prompt.size(), kMostIds); ++i) ids += str(" ", prompt[i]);
     return ids + (prompt.size() > kMostIds ? " ..." : "");
   }
   // A special token that is repeated stands for an image.
   const auto repeats = [&](int32_t a, int32_t b) {
-    return a == b && tokenizer->decode({&a, 1}, true).empty();
+    return a == b && tokenizer_->decode({&a, 1}, true).empty();
   };
   prompt.erase(std::unique(prompt.begin(), prompt.end(), repeats), prompt.end());
-  std::string text = tokenizer->decode(prompt);
-  const std::optional<UserMarks> marks = chat ? user_marks(*chat) : std::nullopt;
-  if (const size_t at = marks ? text.rfind(marks->before) : text.npos; at != text.npos) {
-    text = text.substr(at + marks->before.size());
-    text = text.substr(0, text.find(marks->behind));
+  std::string text = tokenizer_->decode(prompt);
+  if (const size_t at = marks_ ? text.rfind(marks_->before) : text.npos; at != text.npos) {
+    text = text.substr(at + marks_->before.size());
+    text = text.substr(0, text.find(marks_->behind));
   }
   if (text.size() > 2 * kShownText) {
     std::string_view end = std::string_view(text).substr(text.size() - kShownText);

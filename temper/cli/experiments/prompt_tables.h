@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,25 +14,63 @@
 
 namespace temper::cli {
 
+// A table whose numbers have all their digits, and one for the console, with as many as tell what
+// is compared apart. A row of one cell is a remark.
+struct PairedTable {
+  Report::Table whole, brief;
+  void add_to_both(const std::vector<std::string>& row) {
+    whole.rows.push_back(row);
+    brief.rows.push_back(row);
+  }
+};
+
+// Numbers that are compared: three significant digits of the smallest difference that is not 0,
+// NaN or infinite, and as many places for all.
+class ComparedNumbers {
+ public:
+  explicit ComparedNumbers(const std::vector<double>& differences);
+  std::string operator()(double value) const;
+
+ private:
+  int place_ = 0;       // of the last digit: a power of ten
+  bool known_ = false;  // false: there is no such difference, and all digits are shown
+};
+
 // A row for each metric: the number of pairs (`pairs` is that column's title: "steps", "prompts"),
 // both means, the mean difference b - a, and its 95 % intervals, paired and unpaired; an interval
-// is empty where there is only one pair.
-Report::Table difference_table(std::string title, const std::vector<PairedDifference>& differences,
-                               const std::string& pairs, const std::string& name_a,
-                               const std::string& name_b);
+// is empty where there is only one pair. Constant metrics are left out and counted.
+PairedTable difference_table(const std::string& title,
+                             const std::vector<PairedDifference>& differences,
+                             const std::string& pairs, const std::string& name_a,
+                             const std::string& name_b);
 
 // For `b`, a fork of `a` after step `after`; the names are the runs'. The first table has the
 // differences of reward and completion length over all prompts; the second, left out if no reward
 // changed, the ten prompts whose reward changed most. Empty where neither run has rollout files
-// after that step. Throws DataError for a rollout file that cannot be read.
-std::vector<Report::Table> prompt_tables(const RunFiles& a, const std::string& name_a,
-                                         const RunFiles& b, const std::string& name_b,
-                                         int64_t after);
+// after that step. Adds to `problems` what PairedPrompts::problems has.
+std::vector<PairedTable> prompt_tables(const RunFiles& a, const std::string& name_a,
+                                       const RunFiles& b, const std::string& name_b, int64_t after,
+                                       std::vector<std::string>& problems);
 
-// The last user message of a prompt (token ids) on one line, its middle cut out beyond 160 bytes;
-// the whole prompt, cut likewise, where `chat` is null or does not show where that message is. With
-// a null tokenizer: "token ids" and the first 20.
-std::string last_user_part(std::vector<int32_t> prompt, const Tokenizer* tokenizer,
-                           const ChatTemplate* chat);
+// The texts that a template writes around a user's message.
+struct UserMarks {
+  std::string before, behind;
+};
+
+// Names prompts.
+class PromptNames {
+ public:
+  // Either may be null.
+  PromptNames(std::shared_ptr<const Tokenizer> tokenizer,
+              const std::shared_ptr<const ChatTemplate>& chat);
+  // The last user message of a prompt (token ids) on one line, its middle cut out beyond 160 bytes;
+  // the whole prompt, cut likewise, without a template, or where that does not show where the
+  // message is. Without a tokenizer: "token ids" and the first 20. Of no tokens: "(not known)".
+  std::string operator()(std::vector<int32_t> prompt) const;
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<UserMarks> marks_;
+};
 
 }  // namespace temper::cli

@@ -31,8 +31,17 @@ struct RunFiles {
 // Differences between the configs that are not of the runs' places: "KEY: A -> B".
 std::vector<std::string> config_differences(const RunFiles& a, const RunFiles& b);
 
-// The step after which `b` goes on from `a` with steps of its own, where it is a fork of it.
-std::optional<int64_t> fork_step(const std::string& a, const std::string& b);
+// How a run goes back to another one.
+struct Descent {
+  // The step after which it has steps of its own: the latest one at which it, or a fork between the
+  // two, began. Nullopt: it is no fork of the other, or nobody knows.
+  std::optional<int64_t> step = {};
+  std::string unknown = {};  // why nobody knows
+};
+// Whether `b` is a fork of `a`, a fork of a fork of it, and so on. Runs between the two are found
+// where their forks noted them, or, once moved, among `runs`.
+Descent descent_of(const std::string& a, const std::string& b,
+                   const std::vector<std::string>& runs);
 
 // Whether a metric is a time, a speed or an amount of memory: it says nothing of results.
 bool is_of_machine(const std::vector<MetricInfo>& metrics, const std::string& name);

@@ -21,7 +21,7 @@ constexpr int64_t kAnyId = int64_t{INT32_MAX} + 1;  // a vocabulary's size: ids 
 
 // A group of a step's file.
 struct SampledGroup {
-  int64_t line = 0;    // its first one, from 1, without blank lines
+  int64_t line = 0;    // its first one, from 1
   std::string tokens;  // digest of the prompt's
   std::string images;  // digest of how the line names them
   double rewards = 0, lengths = 0, completions = 0;
@@ -33,35 +33,67 @@ std::string digest_of(const std::vector<int32_t>& tokens) {
                                      tokens.size() * sizeof(int32_t)));
 }
 
-SampledGroups read_groups(const std::string& path) {
+std::string place_of(const data::LineReader& lines) {
+  return str(lines.path(), ":", lines.line_number());
+}
+
+// A step's file, as far as it can be read.
+struct StepFile {
   SampledGroups groups;
-  data::RowReader rows(path);
-  int64_t line = 0;
-  for (Json row; rows.next(row);) {
-    ++line;
-    const LineHead head = read_head(row, kAnyId, rows.where());
-    const auto [found, is_new] = groups.try_emplace(head.group);
-    SampledGroup& group = found->second;
-    if (is_new)
-      group = {.line = line,
-               .tokens = digest_of(head.prompt),
-               .images = row.contains("images") ? sha256_hex(dump_json(row["images"])) : ""};
-    group.rewards += head.reward;
-    group.lengths +=
-        static_cast<double>(std::count(head.sampled.begin(), head.sampled.end(), true));
-    ++group.completions;
-  }
-  return groups;
+  int64_t broken = 0;   // lines
+  bool is_cut = false;  // what follows the lines that were read is lost
+  std::string problem;  // the first one
+};
+
+void add_completion(SampledGroups& groups, std::string_view text, const data::LineReader& lines) {
+  const std::string where = place_of(lines);
+  const Json row = data::parse_row(text, where);
+  const LineHead head = read_head(row, kAnyId, where);
+  const auto [found, is_new] = groups.try_emplace(head.group);
+  SampledGroup& group = found->second;
+  if (is_new)
+    group = {.line = lines.line_number(),
+             .tokens = digest_of(head.prompt),
+             .images = row.contains("images") ? sha256_hex(dump_json(row["images"])) : ""};
+  group.rewards += head.reward;
+  group.lengths += static_cast<double>(std::count(head.sampled.begin(), head.sampled.end(), true));
+  ++group.completions;
 }
 
 // nullopt: the file was removed since it was listed, by a run that keeps its last ones alone.
-std::optional<SampledGroups> groups_if_there(const std::string& path) {
+std::optional<StepFile> read_step_file(const std::string& path) {
+  StepFile file;
+  const auto note = [&](const char* problem) {
+    if (file.problem.empty()) file.problem = problem;
+  };
   try {
-    return read_groups(path);
-  } catch (const DataError&) {
-    if (std::filesystem::exists(path)) throw;
-    return {};
+    data::LineReader lines(path);
+    for (std::string line; lines.next(line);) {
+      if (line.find_first_not_of(" \t\r") == line.npos) continue;
+      try {
+        add_completion(file.groups, line, lines);
+      } catch (const DataError& e) {
+        note(e.what());
+        ++file.broken;
+      }
+    }
+  } catch (const DataError& e) {
+    if (!std::filesystem::exists(path)) return {};
+    note(e.what());
+    file.is_cut = true;
   }
+  return file;
+}
+
+void count_problems(const StepFile& file, LeftOut& left_out, std::vector<std::string>& problems) {
+  left_out.lines += file.broken;
+  left_out.ends += file.is_cut ? 1 : 0;
+  if (file.problem.empty()) return;
+  std::string what = file.broken == 0   ? ""
+                     : file.broken == 1 ? "the line is left out"
+                                        : str(file.broken, " such lines are left out");
+  if (file.is_cut) what += str(what.empty() ? "" : ", and ", "the rest of the file is left out");
+  problems.push_back(str(file.problem, "; ", what));
 }
 
 // Adds a step's pairs; `known`: places among the prompts, by what names a prompt.
@@ -87,8 +119,8 @@ void add_step(PairedPrompts& to, std::map<std::string, size_t>& known, int64_t s
     prompt.change += reward_b - reward_a;
     ++paired;
   }
-  to.groups_of_a += std::ssize(of_a) - paired;
-  to.groups_of_b += std::ssize(of_b) - paired;
+  to.of_a.groups += std::ssize(of_a) - paired;
+  to.of_b.groups += std::ssize(of_b) - paired;
 }
 
 }  // namespace
@@ -102,13 +134,15 @@ PairedPrompts pair_prompts(const std::string& output_dir_a, const std::string& o
   for (auto a = of_a.upper_bound(after); a != of_a.end(); ++a) {
     const auto b = of_b.find(a->first);
     if (b == of_b.end()) continue;
-    const auto groups_a = groups_if_there(a->second), groups_b = groups_if_there(b->second);
-    if (!groups_a || !groups_b) continue;
+    const auto file_a = read_step_file(a->second), file_b = read_step_file(b->second);
+    if (!file_a || !file_b) continue;
     ++out.steps;
-    add_step(out, known, a->first, *groups_a, *groups_b);
+    count_problems(*file_a, out.of_a, out.problems);
+    count_problems(*file_b, out.of_b, out.problems);
+    add_step(out, known, a->first, file_a->groups, file_b->groups);
   }
-  out.steps_of_a = std::distance(of_a.upper_bound(after), of_a.end()) - out.steps;
-  out.steps_of_b = std::distance(of_b.upper_bound(after), of_b.end()) - out.steps;
+  out.of_a.steps = std::distance(of_a.upper_bound(after), of_a.end()) - out.steps;
+  out.of_b.steps = std::distance(of_b.upper_bound(after), of_b.end()) - out.steps;
   return out;
 }
 
@@ -124,16 +158,28 @@ std::vector<PairedPrompt> most_changed(const PairedPrompts& pairs, size_t most) 
   return changed;
 }
 
-std::vector<int32_t> tokens_of(const PairedPrompt& prompt, const std::string& output_dir_a) {
+std::vector<std::vector<int32_t>> tokens_of(std::span<const PairedPrompt> prompts,
+                                            const std::string& output_dir_a) {
+  std::vector<std::vector<int32_t>> tokens(prompts.size());
+  std::map<int64_t, std::map<int64_t, size_t>> places;  // of the prompts, by step and line
+  for (size_t i = 0; i < prompts.size(); ++i) places[prompts[i].step][prompts[i].line] = i;
   const std::map<int64_t, std::string> files = rollout_files(output_dir_a);
-  const auto file = files.find(prompt.step);
-  check<DataError>(file != files.end(), output_dir_a, "/rollouts: the file of step ", prompt.step,
-                   " was removed while it was read");
-  data::RowReader rows(file->second);
-  Json row;
-  for (int64_t line = 0; line < prompt.line; ++line)
-    check<DataError>(rows.next(row), file->second, ": it was shortened while it was read");
-  return read_head(row, kAnyId, rows.where()).prompt;
+  for (const auto& [step, by_line] : places) {
+    const auto file = files.find(step);
+    if (file == files.end()) continue;
+    try {
+      data::LineReader lines(file->second);
+      std::string line;
+      for (const auto& [number, place] : by_line) {
+        while (lines.line_number() < number)
+          check<DataError>(lines.next(line), file->second, ": it was shortened");
+        const std::string where = place_of(lines);
+        tokens[place] = read_head(data::parse_row(line, where), kAnyId, where).prompt;
+      }
+    } catch (const DataError&) {  // it has changed since it was paired
+    }
+  }
+  return tokens;
 }
 
 }  // namespace temper::rl
