@@ -80,6 +80,31 @@ done
 "$temper" sweep generate run.yaml > log 2>&1
 [ $? = 2 ] || fail "sweep generate: $(cat log)"
 
+# Equal values, however they are written, and a value that would be ignored.
+refused() {
+  local said=$1
+  shift
+  "$temper" sweep sft run.yaml output_dir=wrong "$@" > log 2>&1
+  [ $? = 2 ] && [ ! -e wrong ] && [ "$(wc -l < log)" = 1 ] && grep -qF -- "$said" log || fail "$*: expected $said: $(cat log)"
+}
+refused 'sweep: learning_rate=0.0001: the same run as learning_rate=1e-4; leave one of them out; no run was started' --over optimizer.learning_rate=1e-4,1e-3,0.0001
+refused 'sweep: train=._rows.jsonl: the same run as train=rows.jsonl' --over data.train=rows.jsonl,./rows.jsonl
+refused 'the same run as' --over "data.train=[rows.jsonl],[$PWD/rows.jsonl]"
+refused 'found optimizer.learning_rate=1, and values of optimizer.learning_rate (--over optimizer.learning_rate=1e-4,1e-3)' optimizer.learning_rate=1 --over optimizer.learning_rate=1e-4,1e-3
+refused 'found optimizer={learning_rate: 1}, and values of' 'optimizer={learning_rate: 1}' --over optimizer.learning_rate=1e-4,1e-3
+refused 'found seed=3, and values of seed (--seeds or' seed=3 --seeds 0,1
+
+# Rows that change between two calls are noticed, as in a run alone.
+cp rows.jsonl changing.jsonl
+for steps in 2 4; do
+  for run in 'sweep sft run.yaml --over adapter.rank=2,4 output_dir=c' 'sft run.yaml adapter.rank=2 output_dir=c-alone'; do
+    "$temper" $run data.train=changing.jsonl data.eval=[] train.eval_every=0 train.max_steps=$steps train.save_every=2 > "log-${run%% *}" 2>&1 || fail "$run: $(cat "log-${run%% *}")"
+  done
+  sed -i '1s/5/6/' changing.jsonl
+done
+noticed='warning: the run continues with files that have changed since c[^:]*/checkpoints/step-2: data.train\[0\].path (changing.jsonl)'
+[ "$(grep -c "$noticed" log-sweep)" = 2 ] && [ "$(grep -c "$noticed" log-sft)" = 1 ] || fail "changed rows: $(cat log-sweep log-sft)"
+
 # The worst end after a step, whole: by the loss of the evaluation there.
 worst() { "$temper" sweep sft run.yaml output_dir=w --over optimizer.learning_rate=1e-2,1e-9,3e-2,1e-8 --stop-worst 0.5 --by eval/loss --after 3 > log 2>&1 || fail "worst: $(cat log)"; }
 for time in first second; do
@@ -103,17 +128,35 @@ cmp best/final/adapter_model.safetensors w/learning_rate=3e-2/final/adapter_mode
 "$temper" report run fork --output both.html > log || fail "report: $(cat log)"
 grep -q 'fork less run, paired by step, after step 4' both.html || fail "no differences in the page"
 python3 - <<'P' || fail "differences: $(cat log)"
-import json
+import json, math, re
 losses = lambda run: {r["step"]: r["loss"] for r in map(json.loads, open(run + "/metrics.jsonl")) if "loss" in r and r["step"] > 4}
 a, b = losses("run"), losses("fork")
 d = [b[s] - a[s] for s in a]
 assert len(d) == 4 and list(a) == list(b)
 mean = sum(d) / 4
-half = 3.182446305284263 * (sum((x - mean) ** 2 for x in d) / 3 / 4) ** 0.5  # Student's t, 3 degrees of freedom
-words = next(line for line in open("log") if line.split()[0] == "loss").split()
-assert words[1] == "4" and abs(float(words[4]) - mean) < 1e-12
-assert abs(float(words[5]) - (mean - half)) < 1e-9 and abs(float(words[7]) - (mean + half)) < 1e-9
+# Of 4 steps one term of the cosine transform, and Student's t with 1 degree of freedom.
+term = sum((x - mean) * math.cos(math.pi * (t + 0.5) / 4) for t, x in enumerate(d))
+half = 12.706204736432095 * abs(term) * (2 / 4 / 4) ** 0.5
+row = re.search("<tr><td>loss</td><td>4</td>(.*?)</tr>", open("both.html").read())[1]
+numbers = [float(x) for x in re.findall(r"-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?", row)]
+assert abs(numbers[2] - mean) < 1e-12 and abs(numbers[3] - (mean - half)) < 1e-9 and abs(numbers[4] - (mean + half)) < 1e-9, numbers
+# The console has fewer digits, and no metric that is constant.
+lines = open("log").read().splitlines()
+words = next(line for line in lines if line.split()[0] == "loss").split()
+assert all(len(word) < 12 and abs(float(word) - number) <= 0.01 * abs(mean) for word, number in zip(words[2:6], numbers)), words
+assert not any(line.split()[0] == "tokens" for line in lines), lines
+assert any(re.match("  left out: [0-9]+ metrics with equal values", line) for line in lines), lines
 P
+# A fork of a fork is paired with both, wherever the run between them is; where nobody knows, that is said.
+"$temper" fork fork@8 --output longer train.max_steps=12 > /dev/null || fail "a fork of a fork: $?"
+"$temper" sft run.yaml output_dir=run train.max_steps=12 train.save_every=4 > /dev/null 2>&1 || fail "a longer run: $?"
+"$temper" report run longer --output chain.html > log 2>&1 && grep -q '^longer less run, paired by step, after step 8$' log || fail "a fork of a fork: $(cat log)"
+mv fork moved
+"$temper" report run longer --output chain.html > log 2>&1 && grep -q "^warning: longer goes on from $PWD/fork, which is no longer there: whether longer goes back to run is not known" log \
+  || fail "a lost fork: $(cat log)"
+"$temper" report run moved longer --output chain.html > log 2>&1
+[ "$(grep -c 'less .*, paired by step, after step' log)" = 3 ] && ! grep -q warning log || fail "a moved fork: $(cat log)"
+mv moved fork
 ! grep -q 'paired by prompt' log || fail "runs without rollouts are paired by prompt"
 # Of reinforcement learning, also by prompt: those of steps that both runs have, of which one is lost here.
 even_reward
@@ -127,7 +170,7 @@ rm rl-fork/rollouts/step-8.jsonl.zst
 "$temper" report rl rl-fork --output both.html > log || fail "report: $(cat log)"
 grep -q 'rl-fork less rl, paired by prompt, after step 4' both.html && grep -q 'prompts whose reward changed most' both.html || fail "no prompts in the page"
 python3 - <<'P' || fail "prompts: $(cat log)"
-import collections, json
+import collections, html, json, re
 def groups(run, step):
     found = collections.defaultdict(list)
     for row in map(json.loads, open(f"{run}/rollouts/step-{step}.jsonl")):
@@ -139,13 +182,15 @@ for step in (5, 6, 7, 9):
     assert a.keys() == b.keys() and len(a) == 3
     for key in a: seen[key[1]].append((*a[key], *b[key]))
 means = [[sum(x) / len(rows) for x in zip(*rows)] for rows in seen.values()]
+page = open("both.html").read()
+table = lambda title: [[html.unescape(re.sub("<.*?>", " ", cell)) for cell in row.split("</td>")[:-1]] for row in re.search(title + ".*?</table>", page, re.S)[0].split("<tr>")[2:]]
 lines = open("log").read().splitlines()
 after = lambda words, more: lines[[words in line for line in lines].index(True) + more:]
 for name, place in (("reward", 0), ("completion length (tokens)", 1)):
     d = [m[place + 2] - m[place] for m in means]
     mean = sum(d) / 5
     half = 2.7764451051977987 * (sum((x - mean) ** 2 for x in d) / 4 / 5) ** 0.5  # Student's t, 4 degrees of freedom
-    words = next(line for line in after("paired by prompt", 2) if line.startswith("  " + name)).removeprefix("  " + name).split()
+    words = " ".join(next(row[1:] for row in table("paired by prompt") if row[0].strip() == name)).split()
     same = lambda word, value: abs(float(word) - value) < 1e-9
     assert words[0] == "5" and same(words[1], sum(m[place] for m in means) / 5) and same(words[3], mean), words
     assert same(words[4], mean - half) and same(words[6], mean + half), words
@@ -153,11 +198,18 @@ assert "left out: steps with rollouts in one run only 1 0".split() in [line.spli
 changed = after("changed most", 2)
 sums = {key: sum(r[2] - r[0] for r in rows) for key, rows in seen.items()}
 first = max(sums, key=lambda key: abs(sums[key]))
-assert len(changed) == 5 and same(changed[0].split()[3], sums[first]) and changed[0].endswith("token ids " + " ".join(map(str, first))), changed[0]
+assert same(table("changed most")[0][3], sums[first]), table("changed most")
+assert len(changed) == 5 and changed[0].endswith("token ids " + " ".join(map(str, first))), changed[0]
 P
 sed -i '3s/"reward"/"rewart"/' rl/rollouts/step-6.jsonl
-"$temper" report rl rl-fork --output both.html > log 2>&1
-[ $? = 2 ] && grep -q 'rl/rollouts/step-6.jsonl:3: no `reward`' log || fail "a broken line: $(cat log)"
+"$temper" report rl rl-fork --output both.html > log 2>&1 || fail "a broken line: $(cat log)"
+grep -q '^warning: rl/rollouts/step-6.jsonl:3: no `reward`.*; the line is left out$' log && grep -q '^  left out: lines that are no rollouts  *1  *0' log \
+  && grep -q 'left out: lines that are no rollouts' both.html || fail "a broken line: $(cat log)"
+# A run is given once, however it is written.
+for other in rl rl/ ./rl "$PWD/rl-fork/../rl"; do
+  "$temper" report rl "$other" --output none.html > log 2>&1
+  [ $? = 2 ] && [ ! -e none.html ] && grep -q "^temper: $other: \(given twice\|the same run as rl\); give each run once" log || fail "report rl $other: $(cat log)"
+done
 "$temper" report run best --output other.html > log && ! grep -q 'paired by step' log || fail "two runs that are no fork of each other"
 
 # Rows of combinations that differ in the optimizer alone are measured once: what such a sweep reads is less than what one

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
 
+#include "temper/base/config/config.h"
 #include "temper/base/error.h"
 
 namespace temper::cli {
@@ -69,6 +71,41 @@ std::string short_key(const std::vector<Varied>& all, const std::string& key) {
 }
 
 }  // namespace
+
+void check_not_fixed(const std::vector<std::string>& words, const std::vector<std::string>& over) {
+  for (const std::string& word : words) {
+    std::error_code none;
+    if (word.find('=') == word.npos || std::filesystem::exists(word, none)) continue;
+    const YamlNode setting = read_config_arguments({&word, 1});
+    for (const std::string& text : over) {
+      const std::string key = text.substr(0, text.find('='));
+      check<ConfigError>(!find_key(setting, key), "sweep: found ", word, ", and values of ", key,
+                         " (", key == "seed" ? "--seeds or " : "", "--over ", text,
+                         "); give only one of them");
+    }
+  }
+}
+
+std::string row_settings(const Combination& one) {
+  std::string found;
+  for (const std::string& setting : one.settings)
+    if (!setting.starts_with("optimizer.")) found += setting + "\n";
+  return found;
+}
+
+std::string settings_text(const YamlNode& config) {
+  std::string text;
+  if (config.kind == YamlNode::Kind::kScalar) {
+    std::error_code none;
+    const std::filesystem::path file = std::filesystem::canonical(config.text, none);
+    text = none ? config.text : file.string();
+  }
+  std::string parts;
+  for (const YamlNode& item : config.items) parts += settings_text(item) + ",";
+  for (const YamlNode::Entry& entry : config.entries)
+    if (entry.key != "output_dir") parts += entry.key + "=" + settings_text(entry.value) + ",";
+  return str(text.size(), ":", text, "(", parts, ")");
+}
 
 std::vector<Combination> combinations_of(const std::vector<std::string>& over) {
   std::vector<Varied> all;

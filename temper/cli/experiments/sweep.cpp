@@ -59,6 +59,7 @@ class Sweep : public Command {
     configs_ = {words_.begin() + 1, words_.end()};
     if (!seeds_.empty()) over_.push_back("seed=" + seeds_);
     runs_ = combinations_of(over_);
+    check_not_fixed(configs_, over_);
     check_nproc(static_cast<int>(ranks_));
     std::visit([&](auto type) { check_all<typename decltype(type)::type>(); }, verb_->config);
     fs::create_directories(output_);
@@ -106,6 +107,7 @@ class Sweep : public Command {
     for (Combination& one : runs_) by_rows.push_back(&one);
     std::ranges::stable_sort(by_rows, {}, [](const auto* one) { return row_settings(*one); });
     std::map<std::string, checks::RowSizes> measured;
+    std::map<std::string, std::string> known;
     std::string settings;
     for (Combination* const combination : by_rows) {
       Combination& one = *combination;
@@ -113,6 +115,9 @@ class Sweep : public Command {
       try {
         Config config;
         read_verb_config(config, arguments_of(one), verb_->name);
+        const auto [same, is_new] = known.try_emplace(
+            settings_text(parse_yaml(train::dump_run_config(config), one.name)), one.name);
+        check<ConfigError>(is_new, "the same run as ", same->second, "; leave one of them out");
         if (ranks_ == 1) one.base = shared_base(*verb_, config);
         one.pass_tokens = config.train.micro_batch_tokens;
         checks::RunChecks checks(config, {.ranks = ranks_ > 1 ? static_cast<int>(ranks_) : 0,
@@ -129,14 +134,6 @@ class Sweep : public Command {
         throw DataError(str("sweep: ", one.name, ": ", e.what(), "; no run was started"));
       }
     }
-  }
-
-  // Those of a combination's settings that its rows may depend on: all but the optimizer's.
-  static std::string row_settings(const Combination& one) {
-    std::string found;
-    for (const std::string& setting : one.settings)
-      if (!setting.starts_with("optimizer.")) found += setting + "\n";
-    return found;
   }
 
   // Adapter, gradients, moments and the copy that a checkpoint is written from are the run's own.
