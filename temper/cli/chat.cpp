@@ -1,6 +1,7 @@
 // A conversation in the terminal.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -63,6 +64,7 @@ class Chat : public Command {
       if (!obey(line, terminal)) answer(engine, reader, line, terminal);
     }
     if (terminal) std::cout << std::endl;
+    refuse_waiting_images(terminal);
     return 0;
   }
 
@@ -75,10 +77,11 @@ class Chat : public Command {
 
   // Whether the line is a command or empty; does what it says.
   bool obey(const std::string& line, bool terminal) {
-    constexpr std::string_view kImage = "/image ";
+    constexpr std::string_view kImage = "/image";
     if (line.empty()) return true;
-    if (line.starts_with(kImage)) {
-      add_image(line.substr(kImage.size()), terminal);
+    if (line == kImage || line.starts_with(std::string(kImage) + ' ')) {
+      add_image(line.substr(std::min(line.find_first_not_of(' ', kImage.size()), line.size())),
+                terminal);
       return true;
     }
     if (line == "/reset" || line == "/system" || line.starts_with("/system ")) {
@@ -94,6 +97,7 @@ class Chat : public Command {
   // corrected, so there the error ends the chat.
   void add_image(const std::string& path, bool terminal) {
     try {
+      check<DataError>(!path.empty(), "found no path, expected one, as in /image picture.png");
       check<DataError>(sees_, model_.model, ": the model does not see images");
       std::error_code ignored;
       const std::string here = std::filesystem::current_path(ignored).string();
@@ -105,6 +109,16 @@ class Chat : public Command {
       if (!terminal) throw DataError(str("standard input, line ", lines_, ": /image: ", e.what()));
       std::cerr << e.what() << std::endl;
     }
+  }
+
+  // At the end: images without a message, which the model was never asked about.
+  void refuse_waiting_images(bool terminal) const {
+    if (images_.empty()) return;
+    const std::string problem = str("/image: no message follows ",
+                                    images_.back()["image"].get<std::string>().substr(0, 200),
+                                    ", so nothing was asked about it; write one on the next line");
+    check<DataError>(terminal, "standard input, line ", lines_, ": ", problem);
+    std::cerr << problem << std::endl;
   }
 
   // What the user says: the images that were added, then the line.

@@ -120,6 +120,11 @@ assert open("chat").read() == "".join(texts), texts
 P
 echo '/image none.png' > no.image
 refused "standard input, line 1: /image: none.png: no such file (working directory: $PWD)" "$temper" chat --model text < no.image
+echo '/image' > no.image
+refused 'standard input, line 1: /image: found no path, expected one, as in /image picture.png' "$temper" chat --model text < no.image
+printf '/image a.png\nhow many?\n/image b.png\n' > no.image
+refused 'standard input, line 3: /image: no message follows b.png, so nothing was asked about it; write one on the next line' "$temper" chat --model text --max-new-tokens 2 < no.image
+[ -s refused.out ] || fail "no answer before an image without a message"
 
 # Runs of other image sizes share a base and its tower: each trains on the features of its own pixels.
 echo '{"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"how many?"}]},{"role":"assistant","content":"a few"}],"images":["sub/b.png"]}' > sizes.jsonl
