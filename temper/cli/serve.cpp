@@ -180,8 +180,8 @@ class Serve : public Command {
     f.add("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
     f.add("--port", port_, "port to listen on; 0: a free one", between(0, 65535));
     f.add("--api-key-env", key_variable_,
-          "name of the environment variable that holds the API key that clients must send, or "
-          "several, separated by commas");
+          "name of one environment variable; its value is the API key that clients must send, or "
+          "several keys, separated by commas, of which they send one");
     f.add("--served-model-name", served_names_,
           "name of the model in requests, in place of its directory; may be repeated: answers have "
           "the first");

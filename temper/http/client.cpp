@@ -105,8 +105,13 @@ bool is_one_word(const std::string& text) {
 
 std::string api_key_in(const std::optional<std::string>& variable, const std::string& key) {
   if (!variable) return {};
+  check<ConfigError>(!variable->empty(), key,
+                     ": found an empty name, expected that of an environment variable");
   const char* const found = std::getenv(variable->c_str());
-  check<ConfigError>(found && *found, key, ": the environment has no ", *variable);
+  check<ConfigError>(found != nullptr, key, ": the environment has no ", *variable,
+                     "; it must hold the API key");
+  check<ConfigError>(*found != '\0', key, ": the environment variable ", *variable,
+                     " is set, but empty; it must hold the API key");
   return found;
 }
 

@@ -24,7 +24,7 @@ struct ServerUrl {
 ServerUrl parse_url(const std::string& text, const std::string& key = "rollout.server.urls");
 
 // The API key in this variable of the environment; empty where none is named. Throws ConfigError
-// that begins with `key`, the config's, where the environment lacks it.
+// that begins with `key`, the config's, where the environment lacks it or it is empty.
 std::string api_key_in(const std::optional<std::string>& variable, const std::string& key);
 
 // A request that failed: no complete answer, or a status other than 2xx.

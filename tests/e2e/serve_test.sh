@@ -146,6 +146,8 @@ rm -r model && mv sums model
 
 message=$("$temper" serve --model model --api-key-env NO_SUCH_KEY 2>&1); status=$?
 [ $status = 2 ] && [[ $message == *NO_SUCH_KEY* ]] || fail "no key: $status $message"
+message=$(KEY= "$temper" serve --model model --api-key-env KEY 2>&1); status=$?
+[ $status = 2 ] && [[ $message == *'--api-key-env: the environment variable KEY is set, but empty; it must hold the API key' ]] || fail "an empty key: $status $message"
 message=$("$temper" serve --model model --adapter model=a/final --port 0 2>&1); status=$?
 [ $status = 2 ] && [[ $message == *'the name model is'* ]] || fail "an adapter with the model's name: $status $message"
 start
