@@ -208,6 +208,9 @@ std::vector<train::MissingKey> DistillConfig::missing() const {
 void DistillConfig::validate_teachers() const {
   const std::vector<TeacherSection>& teachers = distill.teacher;
   for (const TeacherSection& teacher : teachers) {
+    require(teacher.path.find("://") == std::string::npos, "distill.teacher", "found ",
+            teacher.path,
+            " as a path; the address of a server is a url: distill.teacher.url=", teacher.path);
     require(teacher.path.empty() == teacher.url.has_value(), "distill.teacher",
             teacher.url ? "found a teacher with `path` and `url`, expected one of them"
                         : "found a teacher without `path` or `url`");

@@ -103,6 +103,9 @@ std::string find_judge_problem(const RewardSection& reward) {
   if (judge.url.has_value() == judge.model.has_value())
     return str(key, ": found ", judge.url ? "both url and model" : "neither url nor model",
                ", expected one of them");
+  if (judge.model && judge.model->find("://") != std::string::npos)
+    return str(key, ".model: found ", *judge.model,
+               ", expected a directory or id; the address of a server is judge.url");
   if (judge.prompt.find("{completion}") == std::string::npos)
     return key + (judge.prompt.empty() ? ".prompt: missing" : ".prompt: found no {completion}") +
            ", expected a text with it, as in 'Rate the answer from 0 to 10: {completion}'";

@@ -52,6 +52,12 @@ expect 2 'model/config.json: found a file, expected a model directory; give its 
 expect 2 'model: not an adapter directory: it has no adapter_config.json; it is a model' generate --model model --adapter model --input one.jsonl --output o
 "$temper" sft $ok output_dir=trained metrics.sinks=[jsonl] > /dev/null 2>&1 || { echo "FAILED: a run of one step" >&2; bad=1; }
 expect 2 'trained: not a checkpoint: it has no state.json; the newest checkpoint of trained is trained/checkpoints/step-1' sft $ok output_dir=next resume=trained
+expect 2 'http://h:1: no such model; expected a directory with config.json or a .gguf file; it is an address, and models are read from this machine: `temper fetch ORG/NAME`' sft $ok model.path=http://h:1
+expect 2 'it is an address: `temper fetch a/b` downloads the model, which a/b then names' sft $ok model.path=https://huggingface.co/a/b/tree/main
+expect 2 'http://h:1: no such adapter; expected a directory with adapter_config.json; it is an address' sft $ok adapter.path=http://h:1
+expect 2 'distill.teacher: found http://h:1 as a path; the address of a server is a url: distill.teacher.url=http://h:1' distill $ok distill.teacher=http://h:1
+expect 2 'did you mean `rollout.server.urls`?' grpo $ok rollout.server=http://h:1
+expect 2 'judge.model: found http://h:1, expected a directory or id; the address of a server is judge.url' grpo $ok 'rewards={judge: {model: "http://h:1", prompt: "{completion}"}}'
 expect 2 'nowhere: no such adapter; expected a directory with adapter_config.json' sft $ok adapter.path=nowhere
 expect 2 'write --reward-command "python3 reward.py"' eval --model model --input one.jsonl --reward 'python3 reward.py'
 expect 2 'write --reward-command "python3 reward.py"' eval --model model --input one.jsonl --reward reward.py

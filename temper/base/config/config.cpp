@@ -143,13 +143,18 @@ void check_known(const YamlNode& node, const std::string& path, std::span<const 
   throw ConfigError(all);
 }
 
-// A value where a section stands is often meant for the section's first key: `model: DIR`.
+// A value where a section stands is often meant for the section's first key, `model: DIR`, an
+// address for its url.
 [[noreturn]] void fail_no_section(const YamlNode& node, const std::string& path,
                                   std::span<const Field> fields) {
   std::string hint;
-  if (node.kind == YamlNode::Kind::kScalar && !path.empty() && !fields.empty() &&
-      !fields[0].type.starts_with("integer"))
-    hint = str("did you mean `", join(path, fields[0].name), "`?");
+  if (node.kind == YamlNode::Kind::kScalar && !path.empty() && !fields.empty()) {
+    const Field* meant = fields[0].type.starts_with("integer") ? nullptr : &fields[0];
+    if (node.text.find("://") != std::string::npos)
+      for (const char* name : {"url", "urls"})
+        if (const Field* const of_address = field_named(fields, name)) meant = of_address;
+    if (meant) hint = str("did you mean `", join(path, meant->name), "`?");
+  }
   config_detail::fail(node, path.empty() ? "the config" : path, "a map of keys and values", hint);
 }
 

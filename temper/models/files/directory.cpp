@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/base/hub_cache.h"
 #include "temper/base/json.h"
 #include "temper/io/gguf.h"
 #include "temper/io/safetensors.h"
@@ -80,9 +81,24 @@ std::string gguf_hint(const std::string& path) {
   return first.empty() ? "" : "; it holds a GGUF file: name the file, " + first;
 }
 
+// A hint for an address where a path is expected.
+std::string address_hint(const std::string& path) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  if (path.find("://") == path.npos) return {};
+  std::string id = path.starts_with(kHub) ? path.substr(kHub.size()) : "";
+  const size_t owner = id.find('/');
+  id = id.substr(0, owner == id.npos ? owner : id.find('/', owner + 1));
+  if (!is_hub_id(id))
+    return "; it is an address, and models are read from this machine: `temper fetch ORG/NAME` "
+           "downloads one of the hub, which ORG/NAME then names";
+  return temper::str("; it is an address: `", hub_fetch_command(HubKind::kModel, id),
+                     "` downloads the model, which ", id, " then names");
+}
+
 }  // namespace
 
 std::string no_model_hint(const std::string& path) {
+  if (const std::string address = address_hint(path); !address.empty()) return address;
   if (has_file(path, "adapter_config.json"))
     return "; it is an adapter: name its base model, and " + path +
            " as the adapter (adapter.path, --adapter), or merge both by `temper export`";
@@ -92,6 +108,7 @@ std::string no_model_hint(const std::string& path) {
 }
 
 std::string no_adapter_hint(const std::string& path) {
+  if (const std::string address = address_hint(path); !address.empty()) return address;
   if (has_file(path, "config.json")) return "; it is a model: model.path and --model take it";
   const std::string file = directory_hint(path, "adapter_config.json");
   return file.empty() ? run_hint(path) : file;

@@ -45,7 +45,8 @@ HfConfig HfConfig::load(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   check<ConfigError>(fs::exists(path, ignored), path,
-                     ": no such model; expected a directory with config.json or a .gguf file");
+                     ": no such model; expected a directory with config.json or a .gguf file",
+                     no_model_hint(path));
   const bool is_directory = fs::is_directory(path, ignored) || stands_for_directory(path);
   check<ConfigError>(is_directory || path.ends_with(".json"), path,
                      ": found a file, expected a model directory", no_model_hint(path));
