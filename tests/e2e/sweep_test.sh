@@ -88,7 +88,7 @@ refused() {
   [ $? = 2 ] && [ ! -e wrong ] && [ "$(wc -l < log)" = 1 ] && grep -qF -- "$said" log || fail "$*: expected $said: $(cat log)"
 }
 refused 'sweep: learning_rate=0.0001: the same run as learning_rate=1e-4; leave one of them out; no run was started' --over optimizer.learning_rate=1e-4,1e-3,0.0001
-refused 'sweep: train=._rows.jsonl: the same run as train=rows.jsonl' --over data.train=rows.jsonl,./rows.jsonl
+refused 'sweep: train=rows.jsonl: the same run as train=._rows.jsonl' --over data.train=rows.jsonl,./rows.jsonl
 refused 'the same run as' --over "data.train=[rows.jsonl],[$PWD/rows.jsonl]"
 refused 'found optimizer.learning_rate=1, and values of optimizer.learning_rate (--over optimizer.learning_rate=1e-4,1e-3)' optimizer.learning_rate=1 --over optimizer.learning_rate=1e-4,1e-3
 refused 'found optimizer={learning_rate: 1}, and values of' 'optimizer={learning_rate: 1}' --over optimizer.learning_rate=1e-4,1e-3
