@@ -18,13 +18,21 @@ std::string key_of(const TeacherSection& teacher, const std::string& where) {
   return http::api_key_in(teacher.api_key_env, where + ": api_key_env");
 }
 
-// Of equal logits the lower id is the likelier, and logits may become equal by being divided, at
-// most three different ones: so many more tokens are asked for than are kept.
+// Of equal logits the lower id is the likelier, and different ones may become equal by being
+// divided: so many more tokens are asked for at first than are kept.
 constexpr int64_t kMoreTokens = 4;
 
 int64_t asked_for(const DistillConfig& config, int64_t vocabulary) {
   const int64_t top_k = config.distill.top_k;
   return config.distill.temperature == 1 ? top_k : std::min(top_k + kMoreTokens, vocabulary);
+}
+
+// Whether the top_k likeliest at the temperature are among these: the last one is less likely then
+// than all that are kept, and so are those behind it.
+bool are_among(const ops::TopTokens& found, int64_t top_k, double temperature) {
+  if (temperature == 1) return true;
+  const at::Tensor scaled = found.logit / temperature;
+  return (scaled.select(1, top_k - 1) > scaled.select(1, -1)).all().item<bool>();
 }
 
 // The top_k likeliest at the temperature, by their logits at temperature 1.
@@ -102,16 +110,23 @@ class TeacherServer : public RemoteTeacher {
                        ": the rows have images, which a teacher behind a url does not see");
     const int64_t count = pass.num_targets();
     if (count == 0) return parse_top_tokens_bytes("", 0, top_k_, vocabulary_);
-    const std::string bytes = pool_->post(kTopTokens, top_tokens_body(pass, asked_), 0);
+    for (int64_t asked = asked_;; asked = std::min(2 * asked, vocabulary_)) {
+      const ops::TopTokens found = ask(pass, asked);
+      if (asked == vocabulary_ || are_among(found, top_k_, temperature_))
+        return kept_tokens(found, top_k_, temperature_);
+    }
+  }
+
+ private:
+  ops::TopTokens ask(const train::ForwardPass& pass, int64_t count) {
+    const std::string bytes = pool_->post(kTopTokens, top_tokens_body(pass, count), 0);
     try {
-      return kept_tokens(parse_top_tokens_bytes(bytes, count, asked_, vocabulary_), top_k_,
-                         temperature_);
+      return parse_top_tokens_bytes(bytes, pass.num_targets(), count, vocabulary_);
     } catch (const DataError& e) {
       throw RunError(str(name_, ": ", e.what()));
     }
   }
 
- private:
   int64_t top_k_, asked_, vocabulary_;
   double temperature_;
   std::string name_;

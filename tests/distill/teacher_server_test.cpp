@@ -1,9 +1,14 @@
 // A teacher behind an address.
 #include "temper/distill/teacher_server.h"
 
+#include <ATen/ATen.h>
+
 #include <atomic>
+#include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -11,6 +16,7 @@
 #include "temper/distill/teacher_route.h"
 #include "temper/distill/top_tokens.h"
 #include "temper/http/client.h"
+#include "temper/http/server.h"
 #include "temper/models/files/load.h"
 #include "temper/serve/server.h"
 #include "tests/distill/runs.h"
@@ -127,6 +133,106 @@ TEST_CASE("a teacher behind an address is the teacher, to the bit") {
       r.weights("both", {"distill.alpha=1", "distill.teacher=[{path: " + runs::model("qwen3") +
                                                 "}, {url: \"" + teacher.server.address() + "\"}]"});
   CHECK(both == r.weights("one", {"distill.alpha=1", here}));
+}
+
+namespace {
+
+// A teacher with these logits after every token.
+class LogitsAt : public http::Handler {
+ public:
+  explicit LogitsAt(std::vector<float> logits) : logits_(std::move(logits)), server_(*this, {}) {
+    port_ = server_.bind("127.0.0.1", 0);
+    REQUIRE(port_ != 0);
+    thread_ = std::thread([this] { server_.run(); });
+  }
+  ~LogitsAt() override {
+    server_.stop();
+    thread_.join();
+  }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  // The k likeliest at a temperature, of equals the lower id first.
+  std::vector<int64_t> likeliest(float temperature, size_t k) const {
+    std::vector<int64_t> ids(logits_.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::ranges::stable_sort(ids, std::greater(), [&](int64_t id) {
+      return logits_[static_cast<size_t>(id)] / temperature;
+    });
+    ids.resize(k);
+    return ids;
+  }
+  std::atomic<int64_t> most_asked = 0;
+
+  http::Admission admit(const http::RequestHead& head) override {
+    if (head.method == "GET")
+      return {.answer = http::Answer{.body = dump_json({{"vocab_size", logits_.size()}})},
+              .handle = {}};
+    return {.answer = {},
+            .handle =
+                [this](const std::shared_ptr<http::Exchange>& exchange) {
+                  const Json ask = parse_json(exchange->body(), "request");
+                  const int64_t k = ask["top_k"], places = std::ssize(ask["places"]);
+                  most_asked = std::max(most_asked.load(), k);
+                  const at::Tensor id = at::tensor(likeliest(1, static_cast<size_t>(k)));
+                  const at::Tensor logit = at::tensor(logits_).index_select(0, id);
+                  exchange->answer({200,
+                                    distill::top_tokens_bytes(
+                                        {id.repeat({places, 1}), logit.repeat({places, 1})}),
+                                    "application/octet-stream"});
+                },
+            .most_body_bytes = 1 << 20};
+  }
+  http::Answer refusal(int status, const std::string&) override { return {.status = status}; }
+  void done(const http::RequestHead&, int, int64_t, double) override {}
+
+ private:
+  const std::vector<float> logits_;
+  http::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("logits that a temperature makes equal are those of the lower ids, however many") {
+  Runs r;
+  train::Policy policy;
+  policy.model = models::load_model(runs::model("qwen3"));
+  const auto size = static_cast<size_t>(policy.model->vocab_size);
+  constexpr double kTemperature = 1.7;
+  constexpr size_t kKept = 5;
+  // Neighbours that the division joins, from the likelier: 1.9f and the next ones below.
+  std::vector<float> values{1.9F};
+  while (values.size() < 64) values.push_back(std::nextafter(values.back(), 0.0F));
+  size_t first = 0;
+  const auto scaled = [&](size_t i) { return values[i] / static_cast<float>(kTemperature); };
+  while (first + 1 < values.size() && scaled(first) != scaled(first + 1)) ++first;
+  REQUIRE(first + 1 < values.size());
+  // How many tokens have the upper one of the two: the lower one's, with the lowest id of all that
+  // are equal then, is further behind the kept ones each time.
+  for (const size_t upper : {1, 3, 8, 20}) {
+    CAPTURE(upper);
+    std::vector<float> logits(size, -9.0F);
+    for (size_t i = 0; i + 1 < kKept; ++i) logits[size - 1 - i] = 7.0F - static_cast<float>(i);
+    for (size_t i = 0; i < upper; ++i) logits[10 + i] = values[first];
+    logits[3] = values[first + 1];
+    LogitsAt teacher(logits);
+    const distill::DistillConfig config = runs::config(
+        with(r.keys, {"distill.teacher={url: \"" + teacher.url() + "\"}", "distill.temperature=1.7",
+                      "output_dir=" + (r.folder / "none")}));
+    const auto server = distill::open_teacher_server(config, config.distill.teacher.at(0), policy);
+    train::ForwardPass pass;
+    pass.forest->add_root(std::vector<int32_t>{1, 2, 3});
+    pass.row_M = {0, 1};
+    pass.target_M = {2, 3};
+    const ops::TopTokens found = server->top_tokens(pass);
+    const std::vector<int64_t> expected =
+        teacher.likeliest(static_cast<float>(kTemperature), kKept);
+    REQUIRE(expected.back() == 3);
+    REQUIRE(teacher.likeliest(1, kKept).back() == 10);
+    for (int64_t place = 0; place < 2; ++place)
+      CHECK(at::equal(found.id[place], at::tensor(expected)));
+    CHECK(teacher.most_asked == (upper < 4 ? 9 : upper < 9 ? 18 : 36));
+  }
 }
 
 TEST_CASE("a run whose teacher is gone ends with a checkpoint and goes on from there") {
