@@ -248,6 +248,9 @@ TEST_CASE("what is wrong with a judge is said before the run") {
         "`judge`: judge: found neither url nor model, expected one of them");
   CHECK(problem([](auto& s) { s.judge.model = "m"; }).find("both url and model") !=
         std::string::npos);
+  CHECK(problem([](auto& s) { s.judge.url.swap(s.judge.model); }) ==
+        "`judge`: judge.model: found http://h:1, expected a directory or id; the address of a "
+        "server is judge.url");
   CHECK(problem([](auto& s) { s.judge.prompt = "Rate it"; }).find("found no {completion}") !=
         std::string::npos);
   CHECK(problem([](auto& s) { s.judge.prompt = ""; }).find("judge.prompt: missing") !=
@@ -261,6 +264,7 @@ TEST_CASE("what is wrong with a judge is said before the run") {
   RewardSection locked = section_of("http://h:1");
   locked.judge.api_key_env = "TEMPER_NO_SUCH_KEY";
   CHECK_THROWS_WITH_AS(make_server_judge(locked),
-                       "rewards: judge.api_key_env: the environment has no TEMPER_NO_SUCH_KEY",
+                       "rewards: judge.api_key_env: the environment has no TEMPER_NO_SUCH_KEY; it "
+                       "must hold the API key",
                        ConfigError);
 }
