@@ -2,6 +2,8 @@
 // (head.h).
 #pragma once
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/base/error.h"
@@ -53,9 +55,14 @@ class Backbone : public nn::Module {
   const Family* family() const { return family_; }
   void set_family(const Family& family) { family_ = &family; }
 
+  // Tokens of its vocabulary that its files do not have (files/new_tokens.h).
+  const std::vector<std::string>& new_tokens() const { return new_tokens_; }
+  void set_new_tokens(std::vector<std::string> tokens) { new_tokens_ = std::move(tokens); }
+
  private:
   ModelConfig config_;
   const Family* family_ = nullptr;
+  std::vector<std::string> new_tokens_;
 };
 
 }  // namespace temper::models

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "temper/models/decoder.h"
+#include "temper/models/files/new_tokens.h"
 
 namespace temper::models {
 namespace {
@@ -59,6 +60,7 @@ std::unique_ptr<Backbone> make_body(const HfConfig& config) {
   const Family& family = family_of(config);
   std::unique_ptr<Backbone> body = family.make(family.config(config));
   body->set_family(family);
+  body->set_new_tokens(new_tokens_of(config.directory()));
   return body;
 }
 

@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/base/glob.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/family.h"
 #include "temper/models/files/load.h"
 #include "temper/rl/rollout/async_source.h"

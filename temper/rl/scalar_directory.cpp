@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/family.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/hf_config.h"

@@ -9,6 +9,8 @@
 
 #include "temper/base/error.h"
 #include "temper/io/safetensors.h"
+#include "temper/models/adapters/adapter_copies.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/adapters/expert_adapters.h"
 

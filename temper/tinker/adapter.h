@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
+#include "temper/models/adapters/lora_config.h"
 #include "temper/models/model.h"
 #include "temper/train/optimizers/optimizer.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "temper/base/glob.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/models/init.h"
 #include "temper/nn/unit.h"
 #include "temper/train/passes/rank_pass.h"

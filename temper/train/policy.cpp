@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/config_values.h"
 #include "temper/models/files/checkpoint_format.h"
 #include "temper/models/files/directory.h"

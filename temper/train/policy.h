@@ -8,7 +8,7 @@
 
 #include "temper/data/images/image_format.h"
 #include "temper/dist/mesh.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/lora_config.h"
 #include "temper/models/model.h"
 #include "temper/text/chat/chat_template.h"
 #include "temper/text/tokenizer/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/models/family.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"

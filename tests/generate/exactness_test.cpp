@@ -17,6 +17,8 @@
 #include "temper/generate/engine.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/train/forward_pass.h"
 #include "tests/models/golden.h"

@@ -17,6 +17,8 @@
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/stream.h"

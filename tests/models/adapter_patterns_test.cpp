@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 

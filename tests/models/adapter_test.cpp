@@ -10,6 +10,8 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/models/adapters/adapter_copies.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/layers/dropout.h"
 #include "tests/models/golden.h"

@@ -10,6 +10,7 @@
 #include "temper/base/error.h"
 #include "temper/generate/engine.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "tests/models/golden.h"
 

@@ -17,6 +17,7 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/device.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"

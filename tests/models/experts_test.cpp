@@ -13,6 +13,7 @@
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/stream.h"

@@ -23,6 +23,7 @@
 #include "temper/generate/engine.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/train/config.h"
 #include "temper/train/optimizers/optimizer.h"

@@ -13,6 +13,7 @@
 #include "temper/base/json.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"

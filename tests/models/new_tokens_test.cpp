@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/family.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
@@ -127,6 +128,28 @@ TEST_CASE("an adapter brings the new tokens that it was trained with") {
   CHECK_THROWS_WITH_AS(models::load_adapter(*differs, saved.path),
                        doctest::Contains("token 2 is `</act>`, expected `<end>`"), ConfigError);
   models::load_adapter(*differs, plain.path);  // of no new tokens
+}
+
+TEST_CASE("an adapter's new tokens are compared with those of the model that it is loaded into") {
+  const WithTokenizer of("llama_linear", 30), other("llama_linear", 31);
+  const Directory saved("saved"), whole("whole");
+  const models::LoraConfig config{.rank = 2, .trained_tokens = {{.ids = {30, 31}}}};
+  models::use_new_tokens(of.path(), kNew, "test");
+  const auto model = models::load_model(of.path());
+  models::write_model_files({of.path(), of.path(), !model->whole.empty()}, whole.path, at::kFloat);
+  models::save_weights(*model, whole.path, at::kFloat);
+  models::add_lora(*model, config, 1);
+  models::save_adapter(*model, config, of.path(), saved.path);
+  // A model of as many rows with other tokens, beside one that has the adapter's.
+  models::use_new_tokens(other.path(), {"<other>"}, "test");
+  const auto of_others = models::load_model(other.path());
+  REQUIRE(of_others->vocab_size == model->vocab_size);
+  CHECK_THROWS_WITH_AS(models::load_adapter(*of_others, saved.path),
+                       doctest::Contains("token 1 is `<act>`, expected `<other>`"), ConfigError);
+  // One that has the adapter's tokens in its files, while only others are beyond files.
+  models::use_new_tokens(of.path(), {}, "test");
+  const auto in_files = models::load_model(whole.path);
+  CHECK_NOTHROW(models::load_adapter(*in_files, saved.path));
 }
 
 TEST_CASE("a head's rows stay behind with it where a reward model goes on from an adapter") {

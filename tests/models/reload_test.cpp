@@ -5,6 +5,7 @@
 #include "temper/base/file.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "tests/golden.h"
 #include "tests/train/tiny.h"
 

@@ -10,6 +10,7 @@
 
 #include "temper/generate/score.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
 #include "temper/ops/weight.h"

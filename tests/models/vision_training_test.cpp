@@ -8,6 +8,7 @@
 #include <set>
 
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/models/vision/encoder.h"

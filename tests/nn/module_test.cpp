@@ -9,6 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/nn/blocks.h"
 #include "tests/generate/tiny.h"
 

@@ -11,7 +11,7 @@
 #include "temper/base/file.h"
 #include "temper/data/rows/preference_row.h"
 #include "temper/data/rows/prompt_row.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/load.h"
 #include "temper/rewards/closings.h"
 #include "tests/golden.h"

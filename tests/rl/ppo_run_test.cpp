@@ -2,6 +2,7 @@
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/rl/run.h"
 #include "tests/preference/folder.h"
 #include "tests/train/tiny.h"

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "temper/base/error.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/nn/mixed_adapters.h"
 #include "tests/tinker/shared_adapters.h"
 

@@ -2,7 +2,7 @@
 #include "temper/train/critic.h"
 
 #include "temper/base/file.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/lora_config.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/file.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/init.h"
 #include "temper/models/split.h"
 #include "temper/train/run/checkpoint.h"

@@ -1,6 +1,7 @@
 // Runs that share a base and its passes.
 #include <torch/csrc/autograd/autograd.h>
 
+#include "temper/models/adapters/adapter.h"
 #include "temper/train/joint/joint_runs.h"
 #include "tests/golden.h"
 #include "tests/train/tiny.h"

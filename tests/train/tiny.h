@@ -26,6 +26,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
 #include "temper/train/run/run_directory.h"
 #include "temper/train/trainer.h"

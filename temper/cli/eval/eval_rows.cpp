@@ -13,7 +13,7 @@
 #include "temper/dist/group.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/pass_rate.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/load.h"
 #include "temper/preference/pair_scores.h"

@@ -1,3 +1,5 @@
+#include "temper/models/adapters/adapter_files.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -184,7 +186,9 @@ void check_all_taken(const TensorMap& tensors, const std::string& directory) {
 
 LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   AdapterConfig of_file = read_adapter_config(directory);
-  check_new_tokens(directory, table_rows(model));
+  auto* const whole = dynamic_cast<Model*>(&model);
+  check_new_tokens(directory, table_rows(model),
+                   whole ? whole->body().new_tokens() : std::vector<std::string>());
   TensorMap tensors = read_tensors(directory, of_file.body, model);
   const std::vector<std::string> file_names = names_behind_prefix(tensors);
   check_saved_modules(of_file, file_names, directory);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/model.h"
 
 namespace temper::models {
 
@@ -53,6 +54,12 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
             const std::vector<LoraSize>& sizes = {});
 
 std::string last_part(const std::string& path);
+
+// The layers that `names` select, as in LoraConfig::target_modules. Throws ConfigError as add_lora.
+std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names);
+// The modules that they select, as in LoraConfig::modules_to_save. Those of a tied model's head and
+// embeddings are one. Throws ConfigError as add_lora.
+std::vector<WholeModule> choose_whole(nn::Module& model, const std::vector<std::string>& names);
 
 // The weights of the modules that `names` select, as in LoraConfig::modules_to_save. Throws
 // ConfigError as add_lora.

@@ -6,6 +6,7 @@
 
 #include "temper/base/file.h"
 #include "temper/models/adapters/adapter_config.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/adapters/expert_adapters.h"
 #include "temper/models/files/directory.h"
 #include "temper/models/files/expert_tensors.h"

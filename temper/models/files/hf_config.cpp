@@ -54,12 +54,16 @@ HfConfig HfConfig::load(const std::string& path) {
   check<ConfigError>(is_file(file) || fs::exists(file, ignored), path,
                      ": not a model directory: it has no config.json", no_model_hint(path));
   HfConfig config = parse(read_json_file(file, size_t{64} << 20), file);
-  if (untied_head(config, fs::path(file).parent_path().string()).empty()) return config;
+  if (untied_head(config, config.directory()).empty()) return config;
   Json untied = config.json();
   for (const char* key : kTiedKeys)
     if (key == kTiedKeys[0] || untied.contains(key)) untied[key] = false;
   config.json_ = std::make_shared<const Json>(std::move(untied));
   return config;
+}
+
+std::string HfConfig::directory() const {
+  return std::filesystem::path(where_).parent_path().string();
 }
 
 HfConfig HfConfig::parse(Json json, std::string where) {

@@ -28,6 +28,8 @@ class HfConfig {
   const std::string& where() const { return where_; }
   const Json& json() const { return *json_; }
   bool multimodal() const { return multimodal_; }
+  // The directory, or GGUF file, that it was read from.
+  std::string directory() const;
 
   bool has(std::string_view key) const;      // present and not null
   bool is_null(std::string_view key) const;  // present and null

@@ -47,14 +47,6 @@ class GrownModels {
     const auto found = models_.find(key(directory));
     return found == models_.end() ? nullptr : found->second;
   }
-  // Those of so many rows.
-  std::vector<std::shared_ptr<const Grown>> of_rows(int64_t rows) {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<const Grown>> found;
-    for (const auto& [directory, grown] : models_)
-      if (grown->new_rows == rows) found.push_back(grown);
-    return found;
-  }
   void set(const std::string& directory, std::shared_ptr<const Grown> grown) {
     const std::lock_guard lock(mutex_);
     if (grown)
@@ -158,21 +150,18 @@ SafetensorsMetadata about_adapter(const std::string& adapter) {
 
 }  // namespace
 
-void check_new_tokens(const std::string& adapter, int64_t rows) {
+void check_new_tokens(const std::string& adapter, int64_t rows,
+                      const std::vector<std::string>& of_model) {
   const SafetensorsMetadata about = about_adapter(adapter);
   const auto found = about.find(kNewVocabulary);
   check<ConfigError>(found == about.end() || found->second == std::to_string(rows), adapter,
                      ": was trained with new tokens (model.new_tokens) on a vocabulary of ",
                      found == about.end() ? "" : found->second, ", and this model has ", rows,
                      "; --adapter and adapter.path give its base model these tokens");
-  if (found == about.end()) return;
-  const std::vector<std::string> tokens = adapter_new_tokens(adapter);
-  const auto here = GrownModels::instance().of_rows(rows);
-  const auto is_same = [&](const auto& grown) { return grown->texts == tokens; };
-  // Without any, the tokens are those of the model's files.
-  check<ConfigError>(here.empty() || std::ranges::any_of(here, is_same), adapter,
-                     ": was trained with other new tokens (model.new_tokens): ",
-                     here.empty() ? "" : first_difference_of_tokens(tokens, here[0]->texts),
+  if (found == about.end() || of_model.empty()) return;
+  const std::string other = first_difference_of_tokens(adapter_new_tokens(adapter), of_model);
+  check<ConfigError>(other.empty(), adapter,
+                     ": was trained with other new tokens (model.new_tokens): ", other,
                      " as in this model");
 }
 

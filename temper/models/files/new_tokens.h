@@ -30,9 +30,11 @@ std::vector<std::string> adapter_new_tokens(const std::string& adapter);
 // use_new_tokens() with those of the adapters that are to be on the model. Throws ConfigError
 // naming two that do not agree.
 void use_tokens_of_adapters(const std::string& model, const std::vector<std::string>& adapters);
-// Throws ConfigError where the adapter's base had such tokens, and its model here, of so many rows,
-// has another number of them, or other tokens: those of a model that this process reads so.
-void check_new_tokens(const std::string& adapter, int64_t rows);
+// Throws ConfigError where the adapter's base had such tokens, and the model that it is for here
+// has tables of another number of rows, or other tokens of its own beyond its files (none: those
+// that the adapter was trained with may be in its files).
+void check_new_tokens(const std::string& adapter, int64_t rows,
+                      const std::vector<std::string>& of_model);
 // The first token in which two lists of them differ, in words; "": none.
 std::string first_difference_of_tokens(const std::vector<std::string>& found,
                                        const std::vector<std::string>& expected);

@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/adapters/adapter_parts.h"
 #include "temper/models/files/save.h"
 #include "temper/models/files/tensors.h"

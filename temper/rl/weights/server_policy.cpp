@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_files.h"
 #include "temper/models/files/save.h"
 
 namespace temper::rl {

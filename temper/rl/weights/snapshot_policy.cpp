@@ -7,7 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/io/safetensors.h"
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/tensors.h"
 #include "temper/ops/processors.h"

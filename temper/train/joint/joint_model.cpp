@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/adapter_copies.h"
 #include "temper/models/files/checkpoint_tensors.h"
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/load.h"

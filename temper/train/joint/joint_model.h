@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/lora_config.h"
 #include "temper/models/model.h"
 #include "temper/models/shared.h"
 #include "temper/train/forward_pass.h"

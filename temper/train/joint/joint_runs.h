@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "temper/models/adapters/adapter.h"
+#include "temper/models/adapters/lora_config.h"
 #include "temper/train/joint/joint_model.h"
 
 namespace temper::train {
