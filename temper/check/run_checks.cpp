@@ -197,7 +197,11 @@ void RunChecks::adapter() {
     }
     if (frozen) {
       models::LoraConfig named = *policy.lora;
-      if (a.path) named.rank_pattern = named.alpha_pattern = {};  // of the file's layers
+      if (a.path) {  // whose layers have what its files say
+        named.rank_pattern = named.alpha_pattern = {};
+        named.modules_to_save = {};
+        named.dropout = 0;
+      }
       role.adapted = models::target_layers(*policy.model, named);
       train::check_tower_adapter(config, *policy.model, role.adapted);
       train::check_tied_head(config,

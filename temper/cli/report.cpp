@@ -98,11 +98,11 @@ class ReportPage : public Command {
         });
         PairedTable by_step =
             difference_table(str(of_b, " less ", of_a, ", paired by step, after step ", *step),
-                             differences, "steps", of_a, of_b);
+                             differences, "steps", of_a, of_b, true);
         if (!differences.empty())
           by_step.add_to_both(
-              {"intervals: of steps that are like those before them, about a mean that does not "
-               "drift (EWC)"});
+              {"intervals: Student's t, of steps that are independent of each other; of steps that "
+               "are like those before them: the last column (EWC)"});
         paired_.push_back(std::move(by_step));
         std::vector<std::string> problems;
         for (PairedTable& by_prompt : prompt_tables(a, of_a, b, of_b, *step, problems))

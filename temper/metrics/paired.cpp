@@ -13,12 +13,12 @@ namespace temper {
 namespace {
 
 // Half the width of the 95 % interval of the difference of two independent means of n values each,
-// n times whose variances are estimated with these degrees of freedom.
-double welch_half_width(double n, double degrees, double variance_a, double variance_b) {
+// with these variances.
+double welch_half_width(double n, double variance_a, double variance_b) {
   const double sum = variance_a + variance_b;
   if (sum == 0) return 0;
-  const double both = degrees * sum * sum / (variance_a * variance_a + variance_b * variance_b);
-  return student_quantile(both) * std::sqrt(sum / n);
+  const double degrees = (n - 1) * sum * sum / (variance_a * variance_a + variance_b * variance_b);
+  return student_quantile(degrees) * std::sqrt(sum / n);
 }
 
 // The number of terms of the cosine transform that a series' variance is estimated by.
@@ -53,8 +53,7 @@ double independent_variance(const std::vector<double>& deviations) {
 }  // namespace
 
 PairedDifference paired_difference(const std::string& metric,
-                                   const std::vector<std::pair<double, double>>& pairs,
-                                   PairsAre pairs_are) {
+                                   const std::vector<std::pair<double, double>>& pairs) {
   PairedDifference out{metric, std::ssize(pairs)};
   const double n = static_cast<double>(pairs.size());
   for (const auto& [a, b] : pairs) {
@@ -67,7 +66,8 @@ PairedDifference paired_difference(const std::string& metric,
       (pairs.size() > 1 &&
        std::ranges::all_of(pairs, [&](const auto& pair) { return pair == pairs[0]; }));
   if (pairs.size() < 2) {
-    out.half_width = out.unpaired_half_width = std::numeric_limits<double>::quiet_NaN();
+    out.half_width = out.series_half_width = out.unpaired_half_width =
+        std::numeric_limits<double>::quiet_NaN();
     return out;
   }
   std::vector<double> of_a, of_b, differences;
@@ -76,11 +76,14 @@ PairedDifference paired_difference(const std::string& metric,
     of_b.push_back(b - out.mean_b);
     differences.push_back(b - a - out.mean);
   }
-  const bool series = pairs_are == PairsAre::kSeries;
-  const auto variance = series ? long_run_variance : independent_variance;
-  const double degrees = series ? static_cast<double>(cosine_terms(n)) : n - 1;
-  out.half_width = student_quantile(degrees) * std::sqrt(variance(differences) / n);
-  out.unpaired_half_width = welch_half_width(n, degrees, variance(of_a), variance(of_b));
+  const auto half_width = [n](double degrees, double variance) {
+    return student_quantile(degrees) * std::sqrt(variance / n);
+  };
+  out.half_width = half_width(n - 1, independent_variance(differences));
+  out.series_half_width =
+      half_width(static_cast<double>(cosine_terms(n)), long_run_variance(differences));
+  out.unpaired_half_width =
+      welch_half_width(n, independent_variance(of_a), independent_variance(of_b));
   return out;
 }
 
@@ -102,8 +105,7 @@ std::vector<PairedDifference> paired_differences(std::span<const MetricsRow> a,
     }
   }
   std::vector<PairedDifference> out;
-  for (const std::string& name : order)
-    out.push_back(paired_difference(name, pairs[name], PairsAre::kSeries));
+  for (const std::string& name : order) out.push_back(paired_difference(name, pairs[name]));
   return out;
 }
 

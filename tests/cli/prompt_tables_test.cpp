@@ -86,13 +86,14 @@ TEST_CASE("a prompt is named by its last user's message, cut in the middle") {
 
 TEST_CASE("numbers that are compared have as many digits as tell them apart") {
   const ComparedNumbers small({0.00123456, NAN, 0});
-  CHECK(small(0.69314718055994529) == "0.69315");
-  CHECK(small(0.00123456) == "0.00123");
-  CHECK(small(-0.5) == "-0.50000");
-  CHECK(small(1e-7) == "0");
+  CHECK(small(0.69314718055994529) == "0.69314718");
+  CHECK(small(0.00123456) == "0.00123456");
+  CHECK(small(-0.5) == "-0.50000000");
+  CHECK(small(1e-7) == "1e-07");
+  CHECK(small(1e-9) == "0");
   CHECK(small(0) == "0");
-  CHECK(ComparedNumbers({2.71})(812.4444) == "812.44");
-  CHECK(ComparedNumbers({1234.5})(98765.4) == "98765");
+  CHECK(ComparedNumbers({2.71})(812.4444) == "812.44440");
+  CHECK(ComparedNumbers({1234.5})(98765.4) == "98765.40");
   CHECK(ComparedNumbers({123456})(98765432.1) == "98765432");
   CHECK(ComparedNumbers({1.5e-9})(2.5e-9) == "2.5e-09");
   CHECK(ComparedNumbers({1e-30})(0.1) == "0.100000000000000");
@@ -100,15 +101,24 @@ TEST_CASE("numbers that are compared have as many digits as tell them apart") {
 }
 
 TEST_CASE("a table of differences leaves out what is constant, and counts it") {
-  PairedDifference some{"loss", 4, 1.25, 1.5, 0.25, 0.125, 0.5}, same{"tokens", 4, 8, 8};
+  PairedDifference some{"loss", 4, 1.25, 1.5, 0.25, 0.125, 0.25, 0.5}, same{"tokens", 4, 8, 8};
   some.mean_a += 1e-9;
   same.is_constant = true;
   const PairedTable table = difference_table("title", {some, same}, "steps", "a", "b");
   REQUIRE(table.brief.rows.size() == 2);
-  const std::vector<std::string> row{
-      "loss", "4", "1.250", "1.500", "0.250", "0.125 to 0.375", "-0.250 to 0.750"};
+  const std::vector<std::string> row{"loss",
+                                     "4",
+                                     "1.250000",
+                                     "1.500000",
+                                     "0.250000",
+                                     "0.125000 to 0.375000",
+                                     "-0.250000 to 0.750000"};
   CHECK(table.brief.rows[0] == row);
+  CHECK(table.whole.rows.size() == 2);
   CHECK(table.whole.rows[0][2] == "1.250000001");
+  const PairedTable series = difference_table("title", {some}, "steps", "a", "b", true);
+  CHECK(series.brief.header.back() == "if autocorrelated");
+  CHECK(series.brief.rows[0].back() == "0 to 0.500000");
   REQUIRE(table.brief.rows[1].size() == 1);
   CHECK(table.brief.rows[1][0].starts_with("left out: 1 metric with"));
 }

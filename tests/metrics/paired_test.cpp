@@ -43,9 +43,8 @@ TEST_CASE("paired differences are of the steps after the fork that both runs hav
 namespace {
 
 // The share of series whose 95 % interval contains the true mean difference, 0: differences of
-// `steps` values of a stationary autoregressive process of order 1. `unpaired`: as well as each
-// run's own values.
-double coverage(double correlation, int steps, PairsAre pairs_are, bool unpaired = false) {
+// `steps` values of a stationary autoregressive process of order 1.
+double coverage(double correlation, int steps, double PairedDifference::* half_width) {
   constexpr int kSeries = 1000;
   int covered = 0;
   for (uint64_t series = 0; series < kSeries; ++series) {
@@ -59,8 +58,8 @@ double coverage(double correlation, int steps, PairsAre pairs_are, bool unpaired
       a = correlation * a + random.normal(drawn++);
       b = correlation * b + random.normal(drawn++);
     }
-    const PairedDifference found = paired_difference("x", pairs, pairs_are);
-    covered += std::abs(found.mean) <= (unpaired ? found.unpaired_half_width : found.half_width);
+    const PairedDifference found = paired_difference("x", pairs);
+    covered += std::abs(found.mean) <= found.*half_width;
   }
   return covered / double{kSeries};
 }
@@ -73,14 +72,15 @@ TEST_CASE("intervals of autocorrelated series cover what they say") {
     CHECK(covered >= least);
     CHECK(covered <= 0.97);
   };
-  is_near(coverage(0, 30, PairsAre::kIndependent), 0.93);
+  const auto independent = &PairedDifference::half_width;
+  const auto series = &PairedDifference::series_half_width;
+  is_near(coverage(0, 30, independent), 0.93);
   for (const int steps : {20, 100, 300}) {
     CAPTURE(steps);
-    is_near(coverage(0, steps, PairsAre::kSeries), 0.93);
-    is_near(coverage(0.5, steps, PairsAre::kSeries), 0.925);
-    is_near(coverage(0.7, steps, PairsAre::kSeries), 0.91);
-    is_near(coverage(0.7, steps, PairsAre::kSeries, true), 0.91);
-    CHECK(coverage(0.7, steps, PairsAre::kIndependent) < 0.7);
+    is_near(coverage(0, steps, series), 0.93);
+    is_near(coverage(0.5, steps, series), 0.925);
+    is_near(coverage(0.7, steps, series), 0.91);
+    CHECK(coverage(0.7, steps, independent) < 0.7);
   }
 }
 
@@ -93,11 +93,11 @@ TEST_CASE("a series' interval is that of its first cosine terms") {
     pairs.emplace_back(0, values[t]);
     term += (values[t] - 4) * std::cos(std::acos(-1.0) * (t + 0.5) / 8);
   }
-  const PairedDifference found = paired_difference("x", pairs, PairsAre::kSeries);
+  const PairedDifference found = paired_difference("x", pairs);
   CHECK(found.mean == 4);
-  CHECK(found.half_width ==
+  CHECK(found.series_half_width ==
         doctest::Approx(12.706204736432095 * std::abs(term) * std::sqrt(2.0 / 8 / 8)));
-  CHECK(paired_difference("x", {{1, 2}, {1, 2}}, PairsAre::kSeries).is_constant);
-  CHECK_FALSE(paired_difference("x", {{1, 2}}, PairsAre::kSeries).is_constant);
-  CHECK_FALSE(paired_difference("x", {{1, 1}, {2, 3}}, PairsAre::kSeries).is_constant);
+  CHECK(paired_difference("x", {{1, 2}, {1, 2}}).is_constant);
+  CHECK_FALSE(paired_difference("x", {{1, 2}}).is_constant);
+  CHECK_FALSE(paired_difference("x", {{1, 1}, {2, 3}}).is_constant);
 }

@@ -89,9 +89,8 @@ PairedTable table_of_all(const rl::PairedPrompts& pairs, const std::string& name
   }
   std::vector<PairedDifference> differences;
   if (!rewards.empty())
-    differences = {
-        paired_difference("reward", rewards, PairsAre::kIndependent),
-        paired_difference("completion length (tokens)", lengths, PairsAre::kIndependent)};
+    differences = {paired_difference("reward", rewards),
+                   paired_difference("completion length (tokens)", lengths)};
   PairedTable table =
       difference_table(str(name_b, " less ", name_a, ", paired by prompt, after step ", after),
                        differences, "prompts", name_a, name_b);
@@ -112,7 +111,7 @@ PairedTable table_of_all(const rl::PairedPrompts& pairs, const std::string& name
 }  // namespace
 
 ComparedNumbers::ComparedNumbers(const std::vector<double>& differences) {
-  constexpr int kDigits = 3;
+  constexpr int kDigits = 6;
   for (const double difference : differences) {
     if (difference == 0 || !std::isfinite(difference)) continue;
     const int place = static_cast<int>(std::floor(std::log10(std::abs(difference)))) + 1 - kDigits;
@@ -140,40 +139,43 @@ std::string ComparedNumbers::operator()(double value) const {
 PairedTable difference_table(const std::string& title,
                              const std::vector<PairedDifference>& differences,
                              const std::string& pairs, const std::string& name_a,
-                             const std::string& name_b) {
-  const Report::Table empty{
+                             const std::string& name_b, bool are_in_order) {
+  Report::Table empty{
       title,
       {"metric", pairs, name_a, name_b, "mean difference", "95 % interval", "if unpaired"},
       {}};
+  if (are_in_order) empty.header.push_back("if autocorrelated");
   PairedTable table{empty, empty};
   int64_t constant = 0;
   for (const PairedDifference& d : differences) {
-    if (d.is_constant) {
-      ++constant;
-      continue;
-    }
-    const auto row = [&](const auto& text) -> std::vector<std::string> {
+    const auto row = [&](const auto& text) {
       const auto interval = [&](double half_width) {
         return std::isnan(half_width)
                    ? std::string()
                    : str(text(d.mean - half_width), " to ", text(d.mean + half_width));
       };
-      return {d.metric,
-              std::to_string(d.pairs),
-              text(d.mean_a),
-              text(d.mean_b),
-              text(d.mean),
-              interval(d.half_width),
-              interval(d.unpaired_half_width)};
+      std::vector<std::string> cells{d.metric,
+                                     std::to_string(d.pairs),
+                                     text(d.mean_a),
+                                     text(d.mean_b),
+                                     text(d.mean),
+                                     interval(d.half_width),
+                                     interval(d.unpaired_half_width)};
+      if (are_in_order) cells.push_back(interval(d.series_half_width));
+      return cells;
     };
     table.whole.rows.push_back(row([](double value) { return temper::to_text(value); }));
+    if (d.is_constant) {
+      ++constant;
+      continue;
+    }
     // Digits far below the interval's width say nothing.
     const double least = std::max(std::abs(d.mean), d.half_width / 100);
     table.brief.rows.push_back(row(ComparedNumbers({least, d.half_width})));
   }
   if (constant > 0)
-    table.add_to_both({str("left out: ", constant, constant == 1 ? " metric" : " metrics",
-                           " with equal values in both runs, or one value in each")});
+    table.brief.rows.push_back({str("left out: ", constant, constant == 1 ? " metric" : " metrics",
+                                    " with equal values in both runs, or one value in each")});
   return table;
 }
 

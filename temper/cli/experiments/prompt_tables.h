@@ -24,7 +24,7 @@ struct PairedTable {
   }
 };
 
-// Numbers that are compared: three significant digits of the smallest difference that is not 0,
+// Numbers that are compared: six significant digits of the smallest difference that is not 0,
 // NaN or infinite, and as many places for all.
 class ComparedNumbers {
  public:
@@ -37,12 +37,13 @@ class ComparedNumbers {
 };
 
 // A row for each metric: the number of pairs (`pairs` is that column's title: "steps", "prompts"),
-// both means, the mean difference b - a, and its 95 % intervals, paired and unpaired; an interval
-// is empty where there is only one pair. Constant metrics are left out and counted.
+// both means, the mean difference b - a, and its 95 % intervals (PairedDifference): paired,
+// unpaired, and, where the pairs are in the order of time, of autocorrelated pairs; an interval is
+// empty where there is only one pair. Constant metrics are left out of the brief table and counted.
 PairedTable difference_table(const std::string& title,
                              const std::vector<PairedDifference>& differences,
                              const std::string& pairs, const std::string& name_a,
-                             const std::string& name_b);
+                             const std::string& name_b, bool are_in_order = false);
 
 // For `b`, a fork of `a` after step `after`; the names are the runs'. The first table has the
 // differences of reward and completion length over all prompts; the second, left out if no reward

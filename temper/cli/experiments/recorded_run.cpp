@@ -110,7 +110,7 @@ void RecordedRun::compare_checkpoints(Changes& to) const {
     try {
       const Checkpoints& of = Checkpoints(directory, 1);
       const bool forked = checkpoint == of.fork_point();
-      const Checkpoint record = Checkpoints::record(checkpoint);
+      const train::Checkpoint record = Checkpoints::record(checkpoint);
       const int64_t step = record.step;
       if (forked) line = &lines_.front();
       // A run that was killed may have a checkpoint whose line was not written yet.

@@ -60,16 +60,22 @@ double scale_of(const LoraConfig& config) {
 
 }  // namespace
 
-void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config,
-            const std::vector<LoraSize>& sizes) {
+void check_targets(const std::vector<Target>& targets, nn::Module& model,
+                   const LoraConfig& config) {
   check_all_experts(model, targets);
-  for (const Target& t : targets)
+  for (const Target& t : targets) {
     check<ConfigError>(
         !is_of_mixture(t) || !config.dora, "`", t.path, "`: DoRA is not supported on a mixture's ",
         t.is(nn::Role::kRouter) ? "router" : "experts", "; set adapter.use_dora: false, or leave ",
         t.is(nn::Role::kRouter) ? last_part(t.path) : "gate_up_proj and down_proj",
         " out of adapter.target_modules");
-  for (const Target& t : targets) check_head(t, config);
+    check_head(t, config);
+  }
+}
+
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config,
+            const std::vector<LoraSize>& sizes) {
+  check_targets(targets, model, config);
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   const bool of_tower = std::ranges::any_of(targets, &Target::of_tower);
   if (of_tower) dynamic_cast<Model&>(model).vision->set_adapted(true);
@@ -112,9 +118,8 @@ int64_t LoraConfig::largest_rank() const {
   return largest;
 }
 
-void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
-  const std::vector<Target> targets = choose_targets(model, config.target_modules);
-  const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
+void check_fresh(const std::vector<Target>& targets, const std::vector<WholeModule>& whole,
+                 const LoraConfig& config) {
   for (const Target& t : targets) {
     check<ConfigError>(!is_of_mixture(t) || config.dropout == 0, "`", t.path,
                        "`: dropout is not supported on a mixture's ",
@@ -128,6 +133,12 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
                        last_part(t.path), " out of adapter.target_modules");
     if (t.is(nn::Role::kHead)) check_head_trains(t, whole, config.dropout);
   }
+}
+
+void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
+  const std::vector<Target> targets = choose_targets(model, config.target_modules);
+  const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
+  check_fresh(targets, whole, config);
   attach(targets, model, config, fresh_sizes(targets, config));
   for (const Target& t : targets) {
     nn::Lora& lora = *t.layer->lora();

@@ -43,6 +43,14 @@ void train_score(nn::Module& model);
 // Metadata of an adapter's file (BaseFormat).
 inline constexpr const char *kBaseDtype = "base_dtype", *kBaseStorage = "base_storage";
 
+// Throws ConfigError for what no adapter of these targets can be: DoRA of a mixture or of the head,
+// an adapter of some experts alone, or of a head that ranks divide.
+void check_targets(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config);
+// And for what no fresh one can be: with dropout on a mixture, a tower or the head, or of a head
+// that trains whole.
+void check_fresh(const std::vector<Target>& targets, const std::vector<WholeModule>& whole,
+                 const LoraConfig& config);
+
 // Freezes the model and gives the targets low-rank matrices without values, of the ranks and scales
 // of `sizes`, one a target, or all of those of the config. Dropout is not that of routers and
 // experts, which drop nothing.
