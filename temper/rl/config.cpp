@@ -347,16 +347,10 @@ void RlConfig::validate() const {
   const int64_t least = rl.algorithm->needs().min_group_size;
   require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,
           ", expected at least ", least, ": an advantage compares completions of one prompt");
-  std::set<std::string> names;
-  for (size_t i = 0; i < rewards.size(); ++i) {
-    const std::string name = rewards[i].label();
-    require(!name.empty(), "rewards", "reward ", i + 1,
-            " has neither a name, a command nor a model");
-    require(name != kEnvironmentReward || !environment.any(), "rewards", "a reward is called `",
-            kEnvironmentReward, "`, as the environment's own is; give it another name");
-    require(names.insert(name).second, "rewards", "two rewards are called `", name,
-            "`; give one another name");
-  }
+  for (const rewards::RewardSection& reward : rewards)
+    require(reward.label() != kEnvironmentReward || !environment.any(), "rewards",
+            "a reward is called `", kEnvironmentReward,
+            "`, as the environment's own is; give it another name");
 }
 
 std::string RlConfig::no_rollout_role() const {

@@ -250,10 +250,13 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"rollout.stop=['']"})
             .ends_with("rollout.stop: found an empty text, expected at least one character"));
   CHECK(load_error({"rewards=[{weight: 2}]"}) ==
-        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name, a command nor "
-        "a model");
+        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name, a command, a "
+        "model nor a judge");
   CHECK(load_error({"rewards=[{name: a}, {name: a}]"})
-            .ends_with("two rewards are called `a`; give one another name"));
+            .ends_with("two rewards are called `a`; give one another name, as in {name: another, "
+                       "reward: a}"));
+  CHECK(load_error({"rewards=[{judge: {model: m, prompt: rate it}}]"})
+            .find("judge.prompt: found no {completion}") != std::string::npos);
   CHECK(load_error({"rl.minibatches=65"})
             .ends_with("expected at most the 64 rows of a rollout batch (rl.prompts_per_rollout x "
                        "rl.group_size)"));

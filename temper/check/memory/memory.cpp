@@ -96,7 +96,7 @@ int64_t two_largest(std::vector<int64_t> values) {
 }  // namespace
 
 bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
-  return (t.in_block || t.of_tower) &&
+  return (t.in_block || (t.of_tower && t.matrix)) &&
          std::find(role.adapted.begin(), role.adapted.end(), t.name.substr(0, t.name.rfind('.'))) !=
              role.adapted.end();
 }
