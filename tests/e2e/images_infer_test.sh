@@ -137,13 +137,15 @@ for most in 64 400; do
 done
 ! cmp -s size-64/final/adapter_model.safetensors size-400/final/adapter_model.safetensors || fail "image sizes change nothing"
 # Evaluations by rewards sample prompts with images, whatever shares the work; another picture has other completions.
-echo 'while read -r line; do echo "$line" | cksum | cut -d" " -f1; done' > sum.sh
+cat > sum.sh <<'S'
+while read -r line; do c=${line#*\"completion_tokens\":}; echo "${c%%]*}" | cksum | cut -d" " -f1; done
+S
 evaluated() { # NAME ARGUMENT..
-  "$temper" ${sizes/max_steps=2/max_steps=1} data.eval=$1.jsonl train.eval_every=1 'train.eval_rewards=[{name: sum, command: [sh, sum.sh]}]' train.eval_completions=4 rollout.max_new_tokens=8 \
+  "$temper" ${sizes/max_steps=2/max_steps=1} data.eval=$1.jsonl train.eval_every=1 'train.eval_rewards=[{name: sum, command: [sh, sum.sh]}]' train.eval_completions=4 rollout.max_new_tokens=8 optimizer.learning_rate=0 \
     output_dir="evaluated-$*" "${@:2}" > evaluated.log 2>&1 || fail "eval_rewards $*: $(cat evaluated.log)"
   value "evaluated-$*/metrics.jsonl" eval/reward_mean
 }
-sed 's/b.png/large.png/' sizes.jsonl > larger.jsonl
+sed 's#sub/b.png#large.png#' sizes.jsonl > larger.jsonl
 cat sizes.jsonl larger.jsonl > both.jsonl
 one=$(evaluated both) two=$(evaluated both --nproc 2)
 [ -n "$one" ] && [ "$one" = "$two" ] || fail "an evaluation on two ranks: $one, $two"

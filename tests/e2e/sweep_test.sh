@@ -134,12 +134,14 @@ a, b = losses("run"), losses("fork")
 d = [b[s] - a[s] for s in a]
 assert len(d) == 4 and list(a) == list(b)
 mean = sum(d) / 4
-# Of 4 steps one term of the cosine transform, and Student's t with 1 degree of freedom.
+half = 3.182446305284263 * (sum((x - mean) ** 2 for x in d) / 3 / 4) ** 0.5  # Student's t, 3 degrees of freedom
+# Of autocorrelated steps: of 4 one term of the cosine transform, and Student's t with 1 degree of freedom.
 term = sum((x - mean) * math.cos(math.pi * (t + 0.5) / 4) for t, x in enumerate(d))
-half = 12.706204736432095 * abs(term) * (2 / 4 / 4) ** 0.5
+series = 12.706204736432095 * abs(term) * (2 / 4 / 4) ** 0.5
 row = re.search("<tr><td>loss</td><td>4</td>(.*?)</tr>", open("both.html").read())[1]
 numbers = [float(x) for x in re.findall(r"-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?", row)]
 assert abs(numbers[2] - mean) < 1e-12 and abs(numbers[3] - (mean - half)) < 1e-9 and abs(numbers[4] - (mean + half)) < 1e-9, numbers
+assert abs(numbers[7] - (mean - series)) < 1e-9 and abs(numbers[8] - (mean + series)) < 1e-9, numbers
 # The console has fewer digits, and no metric that is constant.
 lines = open("log").read().splitlines()
 words = next(line for line in lines if line.split()[0] == "loss").split()

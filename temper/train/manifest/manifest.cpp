@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char *kPrevious = "previous", *kFile = "/manifest.jsonl";
 constexpr size_t kThreads = 4;  // that hash files
 // What complete() adds to the line of a step, in their order.
-constexpr std::array kDigests{"weights", "final"};
+constexpr std::array kDigests{"weights", "final", kEndedEarly};
 
 std::string with_previous(const std::string& begin, const std::string& previous) {
   return begin + ", \"previous\": \"" + previous + "\"}";
