@@ -142,6 +142,8 @@ check bad.json 2 sft $sft adapter.method=lora adapter.target_modules=[q_prj] && 
 tied="adapter.method=lora adapter.target_modules=[q_proj,lm_head]"
 check some.json 0 sft $sft $tied --nproc 2 mesh.data=2 && has some.json adapter pass
 check bad.json 2 sft $sft $tied --nproc 2 mesh.fsdp=2 && has bad.json adapter fail "leave lm_head out"
+check bad.json 2 sft $sft $tied adapter.use_dora=true && has bad.json adapter fail "has no magnitudes"
+check bad.json 2 sft $sft $tied adapter.dropout=0.1 && has bad.json adapter fail "has no dropout"
 check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
 check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
 # Two rows that train the end token alone, one without a trained token, one whose one token is no end token.
