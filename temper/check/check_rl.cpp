@@ -184,7 +184,7 @@ Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
 
 std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConfig& config) {
   if (config.rl.replay) {
-    checks.with_model("data.train", [&] { return check_replay(checks, config); });
+    checks.with_model("rl.replay", [&] { return check_replay(checks, config); });
     shape_replay(checks, config);
     checks.list.skip("lengths", "the rows are replayed");
     return {};

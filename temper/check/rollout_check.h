@@ -5,7 +5,7 @@
 #include "temper/check/memory/run_shape.h"
 #include "temper/generate/config.h"
 #include "temper/generate/remote/protocol.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::checks {
 

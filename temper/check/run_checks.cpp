@@ -21,9 +21,10 @@
 #include "temper/models/vision/load.h"
 #include "temper/ops/backend.h"
 #include "temper/text/chat/template_date.h"
-#include "temper/train/parameters.h"
-#include "temper/train/policy.h"
 #include "temper/train/ranks.h"
+#include "temper/train/roles/parameters.h"
+#include "temper/train/roles/policy.h"
+#include "temper/train/roles/trained_parts.h"
 #include "temper/train/router_step.h"
 #include "temper/train/run/run_inputs.h"
 
@@ -54,6 +55,11 @@ void RunChecks::device() {
   });
 }
 
+models::Model& RunChecks::trained() {
+  if (scalar_) return *scalar_;
+  return *policy.model;
+}
+
 bool RunChecks::read_config(bool scalar) {
   device();
   has_model = list.run("model", [&] {
@@ -67,6 +73,10 @@ bool RunChecks::read_config(bool scalar) {
         models::vision_family_of(config.model.path))
       policy.model->vision =
           std::make_shared<models::Encoder>(models::make_tower(config.model.path));
+    if (scalar) {
+      scalar_ = std::make_unique<models::ScalarModel>(models::make_body(hf));
+      scalar_->vision = policy.model->vision;
+    }
     const Json values = {{"parameters", shape.policy.shape.parameters()}};
     std::string found = str(config.model.path, ": ", hf.model_type(), ", ",
                             counted(shape.policy.shape.parameters()), " parameters");
@@ -104,12 +114,9 @@ void RunChecks::model(bool scalar) {
     return;
   }
   list.run("weights", [&] {
-    std::unique_ptr<nn::Module> head;
-    const models::HfConfig hf = models::HfConfig::load(config.model.path);
-    if (scalar) head = std::make_unique<models::ScalarModel>(models::make_body(hf));
     if (policy.model->vision) models::load_tower(config.model.path);  // throws for wrong shapes
-    const models::StoredWeights found = models::check_weights(
-        config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
+    const models::StoredWeights found =
+        models::check_weights(config.model.path, trained(), scalar ? "score.weight" : "");
     return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
                              ", with the names and shapes of config.json, all of them finite"),
                          {{"tensors", found.tensors}, {"bytes", found.bytes}});
@@ -176,60 +183,39 @@ void RunChecks::add_tower_to_shape() {
 
 void RunChecks::adapter() {
   list.run("adapter", [&] {
-    const models::AdapterSection& a = config.adapter;
     ModelRole& role = shape.policy;
     role.role = "policy";
     role.storage = train::policy_storage(config);
     role.note_held(config.model.path);
     const bool frozen = config.has_adapter();
     role.trains = !frozen;
-    train::take_tower(*policy.model, config);
-    std::string found = "none: all weights train";
     const auto tokenizer = Tokenizer::load_directory(config.model.path);
-    if (a.path) {
-      const models::LoraConfig lora = train::resume_adapter(*policy.model, config, tokenizer.get());
-      policy.lora = lora;
-      found = str(*a.path, ": rank ", lora.rank);
-    } else if (frozen) {
-      policy.lora = train::new_adapter(config, tokenizer.get());
-      models::saved_modules_are(*policy.model, a.modules_to_save);  // throws for an unknown one
-      found = str("rank ", a.rank, ", alpha ", a.alpha);
-    }
+    models::Model& model = trained();
+    policy.lora =
+        train::choose_trained(model, config, tokenizer.get(), train::AdapterValues::kNone);
+    std::vector<train::NamedParameter> parameters = train::trainable_parameters(model);
+    train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
+                        config.where("optimizer.groups"));
+    std::string found = "none: all weights train";
     if (frozen) {
-      models::LoraConfig named = *policy.lora;
-      if (a.path) {  // whose layers have what its files say
-        named.rank_pattern = named.alpha_pattern = {};
-        named.modules_to_save = {};
-        named.dropout = 0;
-      }
-      role.adapted = models::target_layers(*policy.model, named);
-      train::check_tower_adapter(config, *policy.model, role.adapted);
-      train::check_tied_head(config,
-                             role.shape.tied && std::ranges::count(role.adapted, "lm_head") > 0);
-      train::check_token_rows(config, !named.trained_tokens.empty());
-      for (const models::TrainedTokens& t : named.trained_tokens)
+      const models::LoraConfig& lora = *policy.lora;
+      role.adapted = models::adapted_layers(model);
+      for (const models::TrainedTokens& t : lora.trained_tokens)
         role.token_rows[t.module] = std::ssize(t.ids);
-      role.rank = policy.lora->largest_rank();
-      role.dora = policy.lora->dora;
-      role.drops = policy.lora->dropout > 0;
-      role.saved = models::saved_weights(*policy.model, policy.lora->modules_to_save);
+      role.rank = lora.largest_rank();
+      role.dora = lora.dora;
+      role.drops = lora.dropout > 0;
+      role.saved = models::saved_weights(model, lora.modules_to_save);
       role.adapters = role.trained_copies = 1;
+      found = config.adapter.path ? str(*config.adapter.path, ": rank ", lora.rank)
+                                  : str("rank ", lora.rank, ", alpha ", lora.alpha);
       found += str(" on ", role.adapted.size(), " layers");
       for (const auto& [module, rows] : role.token_rows)
         found += str(", ", rows, " rows of ", module);
     } else {
-      policy.model->each_parameter(
-          [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
-      train::train_tower(*policy.model, config);
-      train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
-      std::set<std::string> frozen;
-      policy.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
-        if (!p.trainable()) frozen.insert(name);
-      });
-      for (ShapedTensor& t : role.shape.tensors) t.trains = !frozen.contains(t.name);
-      std::vector<train::NamedParameter> parameters = train::trainable_parameters(*policy.model);
-      train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
-                          config.where("optimizer.groups"));
+      std::set<std::string> trains;
+      for (const train::NamedParameter& p : parameters) trains.insert(p.name);
+      for (ShapedTensor& t : role.shape.tensors) t.trains = trains.contains(t.name);
     }
     add_tower_to_shape();
     return Finding::pass(found);

@@ -14,7 +14,7 @@
 #include "temper/check/shown_row.h"
 #include "temper/generate/config.h"
 #include "temper/models/files/hf_config.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::checks {
 
@@ -88,7 +88,10 @@ class RunChecks {
   std::vector<LearningRate> rates;  // of steps from the first to the last
 
  private:
-  int64_t tokenizer_bytes_ = 0;  // of memory
+  std::unique_ptr<models::ScalarModel> scalar_;  // of a reward model's verb; without values
+  int64_t tokenizer_bytes_ = 0;                  // of memory
+  // The model as the run trains it.
+  models::Model& trained();
   void device();
   bool read_config(bool scalar);
   void tokenizer();

@@ -32,7 +32,7 @@ void DataSource::fields(Fields& f) {
   f.add("path", path,
         "file of rows, directory of such files, pattern like rows/*.jsonl.gz, or id of a data set "
         "in the local Hugging Face cache, as openai/gsm8k:main/train",
-        required());
+        reads(InputFiles::kRows, required()));
   f.add("weight", weight,
         "sampling weight relative to the other sources; null: 1, or, where no source has one, the "
         "number of its rows",
@@ -49,7 +49,8 @@ void BalanceSection::fields(Fields& f) {
   f.add("field", field, "name of the field that groups rows; empty: rules do");
   f.add("rules", rules,
         "file of {domain: {keywords: [..], patterns: [..]}} that groups rows; empty: the built-in "
-        "domains");
+        "domains",
+        reads(InputFiles::kOther));
   f.add("target", target,
         "shares of the groups, as in {mathematics: 0.5, coding: 0.2}; other groups share the rest "
         "in proportion to their rows; empty: all have the same share");
@@ -94,7 +95,8 @@ void DataSection::fields(Fields& f) {
         "token; text: as ordinary text");
   f.add("system_prompt", system_prompt, "system message added to conversations without one");
   f.add("chat_template", chat_template,
-        "file of a chat template to use instead of the model directory's");
+        "file of a chat template to use instead of the model directory's",
+        reads(InputFiles::kTemplate));
   f.add("template_variables", template_variables,
         "variables of the chat template, as in {enable_thinking: false}");
   f.add("max_image_bytes", max_image_bytes, "largest file of an image, in bytes", at_least(1));

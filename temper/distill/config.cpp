@@ -64,7 +64,7 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 }
 
 void TeacherSection::fields(Fields& f) {
-  f.add("path", path, "directory or id of the teacher model");
+  f.add("path", path, "directory or id of the teacher model", reads(InputFiles::kModel));
   f.add("url", url,
         "address of a temper serve that has the teacher in place of `path`, such as "
         "http://HOST:8000; needs distill.top_k and the strategy logit or on_policy");
@@ -112,7 +112,8 @@ void DistillSection::fields(Fields& f) {
   f.add(
       "teacher_logprobs", teacher_logprobs,
       "file of the teacher's top-k log-probabilities, written by --precompute and read instead of "
-      "the teacher");
+      "the teacher",
+      reads(InputFiles::kOther));
   f.add("strategy", strategy, "what the student matches (temper list losses)",
         one_of(strategies().names()));
   f.add("alpha", alpha,

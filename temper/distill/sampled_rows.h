@@ -12,7 +12,7 @@
 #include "temper/base/random.h"
 #include "temper/distill/config.h"
 #include "temper/generate/engine.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/run/memory_limit.h"
 
 namespace temper::distill {

@@ -9,6 +9,21 @@ std::vector<LayerPair> StrategyContext::pairs() const {
                      config.where("distill.layers"));
 }
 
+std::vector<LayerPair> StrategyContext::attention_pairs() const {
+  const auto require_attention = [this](const char* of, models::CausalLM& model, int64_t layer) {
+    const std::string hidden = model.body().hides_attention(layer);
+    config.require(hidden.empty(), "distill.layers", "layer ", layer, " of the ", of, " ", hidden,
+                   ", and distill.strategy: ", config.distill.strategy,
+                   " compares attention maps; expected pairs of layers that have them");
+  };
+  std::vector<LayerPair> found = pairs();
+  for (const LayerPair& pair : found) {
+    require_attention("student", student, pair.student);
+    require_attention("teacher", *teacher, pair.teacher);
+  }
+  return found;
+}
+
 const std::vector<std::string>& strategy_keys() {
   static const std::vector<std::string> keys{"alpha",
                                              "temperature",

@@ -22,6 +22,8 @@ struct StrategyContext {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr, teacher_tokenizer = nullptr;
   // The pairs of layers that the config chooses. Throws ConfigError.
   std::vector<LayerPair> pairs() const;
+  // The same of layers whose attention maps are compared. Throws ConfigError where one has none.
+  std::vector<LayerPair> attention_pairs() const;
 };
 
 class Strategy {

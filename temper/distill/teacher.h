@@ -9,7 +9,7 @@
 #include "temper/distill/config.h"
 #include "temper/models/model.h"
 #include "temper/ops/logits/top_tokens.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::distill {
 

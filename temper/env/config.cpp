@@ -52,11 +52,11 @@ void ToolSection::fields(Fields& f) {
       "command", command,
       "a program and its arguments, started for each call: reads the call's arguments as a line of "
       "JSON, writes the tool's answer",
-      one_or_list());
+      reads(InputFiles::kProgram, one_or_list()));
   f.add("mcp", mcp,
         "in place of all others: an MCP server and its arguments, started once, which speaks over "
         "its standard streams and whose tools the model may call",
-        one_or_list());
+        reads(InputFiles::kProgram, one_or_list()));
 }
 
 void OpenAiSection::fields(Fields& f) {
@@ -64,7 +64,7 @@ void OpenAiSection::fields(Fields& f) {
         "an agent and its arguments, started for each episode: reads the row as a line of JSON and "
         "asks the policy for chat completions at OPENAI_BASE_URL with OPENAI_API_KEY "
         "(examples/agent.py)",
-        one_or_list());
+        reads(InputFiles::kProgram, one_or_list()));
 }
 
 void EnvironmentSection::fields(Fields& f) {
@@ -72,7 +72,7 @@ void EnvironmentSection::fields(Fields& f) {
   f.add("command", command,
         "an environment program and its arguments: one JSON object per line in, one per line out "
         "(examples/environment.py)",
-        one_or_list());
+        reads(InputFiles::kProgram, one_or_list()));
   f.add("openai", openai, "agents that ask the policy by OpenAI's API");
   f.add(
       "tools", tools,

@@ -45,10 +45,15 @@ class Backbone : public nn::Module {
   virtual nn::Embedding& embedding() = 0;
 
   // What attention of a layer makes of its block's input x [N, hidden_size], for what compares
-  // attention maps; differentiable. nn::Context::observe shows the blocks' inputs.
-  virtual nn::Attention::Heads attention_heads(int64_t /*layer*/, const at::Tensor& /*x*/,
+  // attention maps; differentiable. nn::Context::observe shows the blocks' inputs. Of layers of
+  // which hides_attention() is empty.
+  virtual nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& /*x*/,
                                                const nn::Context& /*context*/) {
-    throw RunError("this model does not show its attention");
+    throw RunError(str("layer ", layer, " ", hides_attention(layer)));
+  }
+  // Why a layer has no attention maps to compare, as a predicate of it; empty: it has.
+  virtual std::string hides_attention(int64_t /*layer*/) const {
+    return "is of a model whose attention is not shown";
   }
 
   // Whose body it is; null: it was made by hand.

@@ -93,10 +93,12 @@ std::string four_bit_names() {
 void ModelSection::fields(Fields& f) {
   f.add("path", path,
         "directory of a Hugging Face model, a .gguf file, or a model's id in the local cache; "
-        "required");
+        "required",
+        reads(InputFiles::kBase));
   f.add("tokenizer", tokenizer,
         "for a .gguf file: a directory with tokenizer.json, whose tokenizer and chat template "
-        "replace the file's");
+        "replace the file's",
+        reads(InputFiles::kTokenizer));
   f.add("new_tokens", new_tokens,
         "tokens to add to the vocabulary, not special, with ids after the last one; their rows of "
         "embedding and head begin as the mean of all other rows");
@@ -113,13 +115,14 @@ void ModelSection::fields(Fields& f) {
   f.add("device", device,
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "
-        "and machine have one, else the CPU");
+        "and machine have one, else the CPU",
+        without_effect());
   f.add(
       "backend", backend,
       "implementation of the operations: native (CPU kernels; results do not depend on the batch), "
       "aten (LibTorch's operators), or auto: what TEMPER_BACKEND names, else native on the CPU, "
       "aten elsewhere",
-      one_of({"auto", "native", "aten"}));
+      without_effect(one_of({"auto", "native", "aten"})));
   f.add("storage", storage,
         "storage format of the policy's frozen weights: " + storage_help() +
             "; the rest follows dtype, and so does a reference model or teacher of its own; null: "
@@ -158,7 +161,8 @@ void AdapterSection::fields(Fields& f) {
   f.add("loraplus_ratio", loraplus_ratio,
         "LoRA+: ratio of the learning rates of B (and DoRA's magnitudes) and A", above(0));
   f.add("path", path,
-        "a PEFT adapter to continue training; rank, alpha and modules are read from it");
+        "a PEFT adapter to continue training; rank, alpha and modules are read from it",
+        reads(InputFiles::kAdapter));
 }
 
 }  // namespace temper::models

@@ -157,15 +157,18 @@ class Decoder : public Backbone {
                                        const nn::Context& context) override {
     Block& block = layers[static_cast<size_t>(layer)];
     nn::Attention* const attention = attention_in(block.self_attn);
-    check<ConfigError>(attention, "layer ", layer,
-                       " carries a state in place of attention, whose maps distillation could "
-                       "compare; expected a layer with attention");
+    check(attention, "layer ", layer, " ", hides_attention(layer));
     if constexpr (requires { block.mixer_input(x); })
       return attention->heads(block.mixer_input(x), context);
     else if constexpr (requires { block.input_layernorm; })
       return attention->heads(block.input_layernorm.input(x), context);
     else
       return attention->heads(ops::LinearInput::plain(x), context);
+  }
+  std::string hides_attention(int64_t layer) const override {
+    return attention_in(layers[static_cast<size_t>(layer)].self_attn)
+               ? ""
+               : "carries a state in place of attention";
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
     const auto attention = [this](size_t i) { return attention_in(layers[i].self_attn); };

@@ -80,7 +80,8 @@ void PreferenceSection::fields(Fields& f) {
       "dpo: the reference: auto (the initial policy), adapter_off (the base without its adapter), "
       "model (reference_model), precomputed (log-probabilities of the initial policy or of "
       "reference_model, computed once before training), none");
-  f.add("reference_model", reference_model, "dpo: directory of a separate reference model");
+  f.add("reference_model", reference_model, "dpo: directory of a separate reference model",
+        reads(InputFiles::kModel));
   f.add("center_rewards_coefficient", center_rewards_coefficient,
         "reward: coefficient of the mean squared sum of both rewards of a pair, which centers them "
         "at 0; "

@@ -12,7 +12,7 @@
 #include "temper/preference/config.h"
 #include "temper/preference/sides.h"
 #include "temper/train/messages.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/workers/role_ranks.h"
 
 namespace temper::preference {

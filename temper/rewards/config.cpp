@@ -51,7 +51,8 @@ std::string RewardSection::label() const {
 
 void JudgeSection::fields(Fields& f) {
   f.add("url", url, "server with OpenAI's API, as in http://HOST:PORT: its first listed model");
-  f.add("model", model, "model directory, or id in the local cache: answers in this process");
+  f.add("model", model, "model directory, or id in the local cache: answers in this process",
+        reads(InputFiles::kModel));
   f.add("api_key_env", api_key_env, "environment variable with the server's API key");
   f.add("prompt", prompt,
         "the question, with {prompt}, {completion} and the row's fields by name, as in {answer}");
@@ -75,9 +76,11 @@ void RewardSection::fields(Fields& f) {
         "reward_model.ground_truth");
   f.add("pattern", pattern, "the regular expression that regex searches for");
   f.add("command", command,
-        "a program and its arguments: reads a row of JSON per line, answers each with a number");
+        "a program and its arguments: reads a row of JSON per line, answers each with a number",
+        reads(InputFiles::kProgram));
   f.add("model", model,
-        "directory of a reward model (temper reward): its score of prompt and completion");
+        "directory of a reward model (temper reward): its score of prompt and completion",
+        reads(InputFiles::kModel));
   f.add("judge", judge, "a language model that is asked about the completion");
   f.add("timeout_seconds", timeout_seconds,
         "timeout of one answer of the command or of a judge's server", above(0));

@@ -70,12 +70,15 @@ void RlSection::fields(Fields& f) {
   f.add("minibatches", minibatches,
         "number of minibatches, and so of updates, in one epoch over a rollout batch", at_least(1));
   f.add("iterations", iterations, "epochs over each rollout batch (PPO epochs)", at_least(1));
-  f.add("replay", replay, "a rollout file (rollouts/step-N.jsonl) to train on instead of sampling");
+  f.add("replay", replay, "a rollout file (rollouts/step-N.jsonl) to train on instead of sampling",
+        reads(InputFiles::kRows));
   f.add("save_rollouts", save_rollouts,
         "rollout batches that are kept in rollouts/: all, none, every K (one of K batches, as in "
-        "every 10) or last K");
+        "every 10) or last K",
+        without_effect());
   f.add("compress_rollouts", compress_rollouts,
-        "write rollouts/step-N.jsonl.zst (Zstandard) in place of .jsonl; rl.replay reads both");
+        "write rollouts/step-N.jsonl.zst (Zstandard) in place of .jsonl; rl.replay reads both",
+        without_effect());
   f.add(
       "max_staleness", max_staleness,
       "asynchronous rollout: maximum number of updates between the policy that samples a batch and "
@@ -105,9 +108,9 @@ void RlSection::fields(Fields& f) {
         "only this share of an update's completion tokens, those of highest entropy, has a policy "
         "loss (Wang et al.; often 0.2); costs a forward pass; 1: all",
         between(0, 1));
-  f.add(
-      "reference", reference,
-      "directory of the reference model; null: the initial policy (with a new adapter, its base)");
+  f.add("reference", reference,
+        "directory of the reference model; null: the initial policy (with a new adapter, its base)",
+        reads(InputFiles::kModel));
   f.add("reference_update_every", reference_update_every,
         "after every so many updates the reference becomes reference_mix x policy + (1 - "
         "reference_mix) x reference, from the next rollout batch on; 0: it stays; not with an "

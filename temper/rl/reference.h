@@ -7,7 +7,7 @@
 
 #include "temper/io/tensor_view.h"
 #include "temper/rl/config.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::rl {
 

@@ -84,9 +84,11 @@ void TrainSection::fields(Fields& f) {
         "memory");
   f.add("offload", offload,
         "what leaves memory for files that are gone after the run: the inputs of blocks, which "
-        "need recompute: blocks, the optimizer's state, or both; the same bits");
+        "need recompute: blocks, the optimizer's state, or both; the same bits",
+        without_effect());
   f.add("offload_dir", offload_dir,
-        "existing directory, on a fast local disk, of these files; null: output_dir");
+        "existing directory, on a fast local disk, of these files; null: output_dir",
+        without_effect());
   f.add("eval_every", eval_every, "steps between evaluations; 0: only after the last step",
         at_least(0));
   f.add("eval_at_start", eval_at_start, "also evaluate before the first step");
@@ -102,17 +104,22 @@ void TrainSection::fields(Fields& f) {
   f.add("eval_completions", eval_completions, "completions of each prompt for train.eval_rewards",
         between(1, 1024));
   f.add("save_every", save_every,
-        "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
+        "steps between checkpoints; 0: only at the end and when interrupted",
+        without_effect(at_least(0)));
   f.add("save_minutes", save_minutes,
-        "minutes between checkpoints, in addition to save_every; 0: none", at_least(0));
+        "minutes between checkpoints, in addition to save_every; 0: none",
+        without_effect(at_least(0)));
   f.add("save_in_background", save_in_background,
         "a thread writes checkpoints from a copy of the trained weights and the optimizer's state "
-        "while training continues; null: where the copy fits into memory");
-  f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk", at_least(1));
+        "while training continues; null: where the copy fits into memory",
+        without_effect());
+  f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk",
+        without_effect(at_least(1)));
   f.add("keep_final_checkpoint", keep_final_checkpoint,
         "false: once final/ is written the weights and the optimizer's state in checkpoints/ are "
         "removed, and a small state.json stays there as the record that the run is complete; it "
-        "then cannot go on to more steps");
+        "then cannot go on to more steps",
+        without_effect());
   f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stops improving");
   f.add("keep_best", keep_best, "leaves the weights of the best evaluation in final/");
   f.add("freeze", freeze, "names of parameters that are not trained; * matches any characters");
@@ -128,10 +135,12 @@ void TrainSection::fields(Fields& f) {
         at_least(0));
   f.add("profile", profile,
         "number of steps to profile, from the first one of this process, or {first: STEP, steps: "
-        "N}; written to trace.json (Perfetto); 0: off");
+        "N}; written to trace.json (Perfetto); 0: off",
+        without_effect());
   f.add("memory_limit", memory_limit,
         "maximum resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to "
-        "take more does not start, one that takes more ends with a checkpoint; null: none");
+        "take more does not start, one that takes more ends with a checkpoint; null: none",
+        without_effect());
   f.add("max_inflight", max_inflight,
         "reinforcement learning: maximum length of each queue: rollout batches sampled ahead "
         "(rl.max_staleness), groups of completions that wait for rewards, or for ranks with the "
@@ -140,28 +149,31 @@ void TrainSection::fields(Fields& f) {
 }
 
 void RunConfig::fields(Fields& f) {
-  f.add("output_dir", output_dir, "directory for everything that the run writes; required");
+  f.add("output_dir", output_dir, "directory for everything that the run writes; required",
+        without_effect());
   f.add("seed", seed, "random seed of the run", at_least(0));
   f.add("resume", resume,
         "auto (from the newest checkpoint), never (what an earlier run left is moved to "
-        "OUTPUT_DIR.old-N), or a checkpoint's path");
+        "OUTPUT_DIR.old-N), or a checkpoint's path",
+        without_effect());
   f.add("verb", verb, "the training verb; Temper writes it to the resolved config");
   f.add("model", model, "the model to train");
   f.add("adapter", adapter, "a low-rank adapter (LoRA) that is trained instead of all weights");
   f.add("data", data, "training and evaluation rows, and how they are read");
   f.add("train", train, "length of the run, batches, evaluation and checkpoints");
   f.add("optimizer", optimizer, "optimizer and learning-rate schedule");
-  f.add("metrics", metrics, "where metrics are recorded");
+  f.add("metrics", metrics, "where metrics are recorded", without_effect());
   std::string product;
   for (const dist::Axis& axis : dist::axes())
     if (!axis.unusual()) product += str(product.empty() ? "" : " x ", axis.name);
-  f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train");
+  f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train",
+        without_effect());
   f.add("roles", roles, "ranks that do not train: they sample, run the reference model or judge");
   f.add(
       "defaulted", defaulted,
       "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
       "optimizer; with another one they change",
-      internal());
+      without_effect(internal()));
 }
 
 namespace {

@@ -7,7 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/trace.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/run/run_directory.h"
 
 namespace temper::train {

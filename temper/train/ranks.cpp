@@ -15,7 +15,7 @@
 #include "temper/models/device.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 #include "temper/train/run/run_inputs.h"
 
 namespace temper::train {

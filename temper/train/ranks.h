@@ -2,7 +2,7 @@
 #pragma once
 
 #include "temper/dist/world.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/run/run_directory.h"
 
 namespace temper::train {

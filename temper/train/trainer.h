@@ -19,7 +19,7 @@
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
 #include "temper/train/offload/disk_inputs.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/router_step.h"
 #include "temper/train/run/memory_limit.h"
 #include "temper/train/run/run_directory.h"

@@ -15,7 +15,7 @@
 
 #include "temper/dist/group.h"
 #include "temper/generate/engine.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 #include "temper/workers/rank_server.h"
 #include "temper/workers/served_reference.h"
 #include "temper/workers/wire.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "temper/dist/group.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/workers/role_ranks.h"
 
 namespace temper::workers {

@@ -9,7 +9,7 @@
 #include "temper/base/work_queue.h"
 #include "temper/models/device.h"
 #include "temper/text/tokenizer/tokenizer.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 #include "temper/workers/rank_engine.h"
 #include "temper/workers/rank_server.h"
 #include "temper/workers/wire.h"

@@ -6,7 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/files/tensors.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 namespace temper::workers {
 

@@ -22,7 +22,7 @@ struct Item {
   std::string path;
   double weight = 1;
   void fields(Fields& f) {
-    f.add("path", path, "a file", required());
+    f.add("path", path, "a file", reads(InputFiles::kRows, required()));
     f.add("weight", weight, "its share", above(0));
   }
 };
@@ -54,7 +54,7 @@ struct Sample {
     f.add("kind", kind, "a choice", one_of({"a", "bee"}));
     f.add("colour", colour, "a colour");
     f.add("limit", limit, "a limit", at_least(1));
-    f.add("words", words, "some words", one_or_list());
+    f.add("words", words, "some words", reads(InputFiles::kProgram, one_or_list()));
     f.add("items", items, "some files", one_or_list());
     f.add("columns", columns, "names");
     f.add("inner", inner, "more");
@@ -490,6 +490,21 @@ TEST_CASE("an override of a key that holds text takes what YAML would read other
   CHECK(error("name='x").starts_with("command line: name='x: not valid YAML"));
   CHECK(error("name=a\x04").find("is not allowed in YAML") != std::string::npos);
   CHECK(error("inner={rate: 1, rate: 2}").find("a second time") != std::string::npos);
+}
+
+TEST_CASE("texts that name input files are visited by key, with what they name") {
+  Sample sample;
+  sample.words = {"python3", "", "reward.py"};
+  sample.items = {{"a.jsonl"}, {"b.jsonl", 2}};
+  const std::vector<Field> fields = Fields::of(sample);
+  std::vector<std::string> found;
+  each_input(fields, write_fields(fields),
+             [&](const std::string& key, const std::string& text, InputFiles files) {
+               found.push_back(str(key, " ", text, files == InputFiles::kRows ? " rows" : ""));
+             });
+  CHECK(found == std::vector<std::string>{"words[0] python3", "words[2] reward.py",
+                                          "items[0].path a.jsonl rows",
+                                          "items[1].path b.jsonl rows"});
 }
 
 TEST_CASE("the description holds every path with type, default and help") {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "temper/check/memory/memory.h"
-#include "temper/models/adapters/adapter_parts.h"
+#include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/native/attention_view.h"
@@ -138,7 +138,9 @@ int64_t traced(const models::HfConfig& config, const Run& run) {
   shape.recompute = run.recompute;
   if (run.adapter) {
     policy.trains = false;
-    policy.adapted = models::target_layers(*models::make_model(*policy.shape.config), {});
+    const std::unique_ptr<models::CausalLM> model = models::make_model(*policy.shape.config);
+    models::place_lora(*model, {});
+    policy.adapted = models::adapted_layers(*model);
     policy.rank = 4;
     policy.drops = run.dropout;
     policy.adapters = policy.trained_copies = 1;

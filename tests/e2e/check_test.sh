@@ -144,6 +144,15 @@ check some.json 0 sft $sft $tied --nproc 2 mesh.data=2 && has some.json adapter 
 check bad.json 2 sft $sft $tied --nproc 2 mesh.fsdp=2 && has bad.json adapter fail "leave lm_head out"
 check bad.json 2 sft $sft $tied adapter.use_dora=true && has bad.json adapter fail "has no magnitudes"
 check bad.json 2 sft $sft $tied adapter.dropout=0.1 && has bad.json adapter fail "has no dropout"
+# Patterns of parameters are matched with what trains: an adapter's matrices, a reward model's score.
+for pattern in 'train.freeze=[model.norm.*]' 'optimizer.groups=[{match: model.norm.*, weight_decay: 0}]'; do
+  check some.json 0 sft $sft "$pattern"
+  check bad.json 2 sft $sft adapter.method=lora "$pattern" && has bad.json adapter fail "\`model.norm.*\` matches no parameter that trains"
+  check some.json 0 sft $sft adapter.method=lora "${pattern/norm/layers.0}"
+  check bad.json 2 reward $sft data.train=pairs.jsonl "${pattern/model.norm.*/lm_head*}" && has bad.json adapter fail "matches no parameter"
+  check some.json 0 reward $sft data.train=pairs.jsonl "${pattern/model.norm.*/score*}"
+  check some.json 0 reward $sft data.train=pairs.jsonl adapter.method=lora "${pattern/model.norm.*/score*}"
+done
 check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
 check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
 # Two rows that train the end token alone, one without a trained token, one whose one token is no end token.
@@ -206,9 +215,9 @@ check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]'
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
 check rl.json 2 grpo $rl 'rewards=[{command: [sh, -c, "while read -r l; do echo 1; echo 2; done"], name: half}]' && has rl.json rewards/half fail "more than one line"
-check rl.json 2 grpo $rl rl.replay=rows.jsonl && has rl.json data.train fail "rows.jsonl:1: no \`group\`"
+check rl.json 2 grpo $rl rl.replay=rows.jsonl && has rl.json rl.replay fail "rows.jsonl:1: no \`group\`"
 echo '{"group": 0, "prompt_tokens": [3], "completion_tokens": [4], "reward": 1}' > replay.jsonl
-check rl.json 0 grpo $rl rl.replay=replay.jsonl && has rl.json data.train pass "1 row"
+check rl.json 0 grpo $rl rl.replay=replay.jsonl && has rl.json rl.replay pass "1 row"
 check rl.json 2 grpo $rl rl.replay=replay.jsonl rl.dual_clip=0.5 && has rl.json config fail "rl.dual_clip"
 check bad.json 2 distill $sft distill.teacher=model distill.temperature=1e30 && has bad.json config fail "distill.temperature"
 check bad.json 2 distill $sft distill.teacher=model distill.strategy=attention_transfer 'distill.layers=[[0, 99]]' && has bad.json teacher fail "layer 99"

@@ -25,7 +25,7 @@
 #include "temper/models/files/tensors.h"
 #include "temper/ops/backend.h"
 #include "temper/train/optimizers/optimizer.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

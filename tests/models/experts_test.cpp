@@ -20,7 +20,7 @@
 #include "temper/models/files/tensors.h"
 #include "temper/models/init.h"
 #include "temper/train/optimizers/optimizer.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

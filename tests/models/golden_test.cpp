@@ -27,7 +27,7 @@
 #include "temper/models/files/load.h"
 #include "temper/train/config.h"
 #include "temper/train/optimizers/optimizer.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 using namespace temper;
 namespace fs = std::filesystem;

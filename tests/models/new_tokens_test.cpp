@@ -16,7 +16,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/save.h"
 #include "temper/text/tokenizer/tokenizer.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

@@ -10,7 +10,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/files/load.h"
 #include "temper/ops/layers/embedding.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/models/golden.h"
 
 using namespace temper;

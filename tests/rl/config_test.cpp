@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "temper/base/error.h"
@@ -425,11 +426,18 @@ TEST_CASE("a metric that ends the run is one that evaluations of prompts have") 
   CHECK(error("eval/group_reward/easy").find("no evaluation") != std::string::npos);
 }
 
-TEST_CASE("files that constrain what is sampled are a run's inputs") {
+TEST_CASE("files of any key that names some are a run's inputs") {
   const char* source = std::getenv("TEMPER_SOURCE_DIR");
   const std::string file = str(source ? source : ".", "/README.md");
-  for (const std::string key : {"rollout.grammar", "rollout.json_schema"}) {
-    RlConfig config = load({key + "=" + file});
+  for (const auto& [setting, key] : std::map<std::string, std::string>{
+           {"rollout.grammar=" + file, "rollout.grammar"},
+           {"rollout.json_schema=" + file, "rollout.json_schema"},
+           {"rl.reference=" + file, "rl.reference"},
+           {"train.eval_rewards=[{command: [cat, " + file + "]}]",
+            "train.eval_rewards[0].command[1]"},
+           {"environment.tools=[{mcp: [cat, " + file + "]}]", "environment.tools[0].mcp[1]"}}) {
+    CAPTURE(setting);
+    RlConfig config = load({setting});
     std::vector<std::string> keys;
     for (const train::InputFile& f : train::input_files(config)) keys.push_back(f.key);
     CHECK(std::count(keys.begin(), keys.end(), key) == 1);

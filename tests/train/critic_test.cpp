@@ -1,5 +1,5 @@
 // Critics: a model of its own, and a second adapter on the policy's base.
-#include "temper/train/critic.h"
+#include "temper/train/roles/critic.h"
 
 #include "temper/base/file.h"
 #include "temper/models/adapters/lora_config.h"

@@ -1,5 +1,5 @@
 // Parameters chosen by name: rates and decay of their own, freezing.
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/nn/linear.h"
 #include "temper/train/optimizers/optimizer.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 #include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 

@@ -9,7 +9,7 @@
 #include "temper/models/files/load.h"
 #include "temper/nn/linear.h"
 #include "temper/train/forward_pass.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/golden.h"
 
 using namespace temper;

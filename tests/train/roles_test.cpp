@@ -1,5 +1,5 @@
 // Models that do not train, and forward passes over trees.
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 #include "tests/train/tiny.h"
 

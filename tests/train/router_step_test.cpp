@@ -11,7 +11,7 @@
 #include "temper/models/files/load.h"
 #include "temper/models/files/tensors.h"
 #include "temper/train/forward_pass.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 #include "tests/golden.h"
 
 using namespace temper;

@@ -5,8 +5,8 @@
 #include "temper/base/error.h"
 #include "temper/dist/group.h"
 #include "temper/models/files/load.h"
-#include "temper/train/policy.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/policy.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/sft/sft.h"
 #include "tests/golden.h"
 

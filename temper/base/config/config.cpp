@@ -15,6 +15,14 @@ Rule one_of(std::vector<std::string> choices) { return {.choices = std::move(cho
 Rule required() { return {.required = true}; }
 Rule one_or_list() { return {.lone = true}; }
 Rule internal() { return {.internal = true}; }
+Rule reads(InputFiles files, Rule also) {
+  also.reads = files;
+  return also;
+}
+Rule without_effect(Rule also) {
+  also.without_effect = true;
+  return also;
+}
 
 namespace {
 
@@ -219,6 +227,39 @@ void read_fields(const YamlNode& node, const std::string& path, std::span<const 
                  std::span<const Field> root) {
   check_known(node, path, fields, root.empty() ? fields : root);
   read_known(node, path, fields);
+}
+
+namespace {
+
+using VisitInput =
+    std::function<void(const std::string& key, const std::string& text, InputFiles files)>;
+
+void visit_texts(const Field& field, const YamlNode& value, const std::string& key,
+                 const VisitInput& visit) {
+  if (value.kind == YamlNode::Kind::kScalar && !value.text.empty())
+    visit(key, value.text, field.reads);
+  for (size_t i = 0; i < value.items.size(); ++i)
+    visit_texts(field, value.items[i], str(key, "[", i, "]"), visit);
+}
+
+void visit_inputs(std::span<const Field> fields, const YamlNode& values, const std::string& path,
+                  const VisitInput& visit) {
+  for (const Field& field : fields) {
+    const YamlNode* value = find_key(values, field.name);
+    if (!value) continue;
+    const std::string key = join(path, field.name);
+    if (field.is_section()) visit_inputs(field.children, *value, key, visit);
+    if (field.is_list)
+      for (size_t i = 0; i < value->items.size(); ++i)
+        visit_inputs(field.children, value->items[i], str(key, "[", i, "]"), visit);
+    if (field.reads != InputFiles::kNone) visit_texts(field, *value, key, visit);
+  }
+}
+
+}  // namespace
+
+void each_input(std::span<const Field> fields, const YamlNode& values, const VisitInput& visit) {
+  visit_inputs(fields, values, "", visit);
 }
 
 YamlNode write_fields(std::span<const Field> fields, bool with_help) {

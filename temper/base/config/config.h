@@ -31,7 +31,21 @@
 
 namespace temper {
 
-// The constraints on a value beyond its type. For a list, bounds and choices apply to each item.
+// Which files that a run reads a text names.
+enum class InputFiles {
+  kNone,
+  kRows,       // a file, directory, pattern or id (data/read/row_set.h)
+  kBase,       // the model that a run begins with, by directory, .gguf file or id
+  kAdapter,    // the adapter that it begins with
+  kTokenizer,  // a directory of one
+  kTemplate,   // a chat template
+  kModel,      // another model
+  kProgram,    // a word of a command: a file or not
+  kOther,      // one file
+};
+
+// What a value has to be beyond its type, and what it is to a run. For a list, bounds and choices
+// apply to each item.
 struct Rule {
   std::optional<double> min = {}, max = {};
   bool above_min = false, below_max = false;  // true: the bound itself is not allowed
@@ -40,7 +54,9 @@ struct Rule {
   // For a list: a scalar is read as a list of one item, and as the item's first field if items are
   // structs; null is an empty list.
   bool lone = false;
-  bool internal = false;  // written by Temper itself; messages do not suggest it
+  bool internal = false;                 // written by Temper itself; messages do not suggest it
+  InputFiles reads = InputFiles::kNone;  // of a text, or of each text of a list
+  bool without_effect = false;           // a run's results do not depend on it, or on its section
 };
 Rule at_least(double min);
 Rule above(double min);
@@ -50,6 +66,8 @@ Rule one_of(std::vector<std::string> choices);
 Rule required();
 Rule one_or_list();
 Rule internal();
+Rule reads(InputFiles files, Rule also = {});
+Rule without_effect(Rule also = {});
 
 // Specialise for an enum whose values count up from 0: the names in YAML, in order.
 template <class Enum>
@@ -66,7 +84,9 @@ struct Field {
   std::string type;  // "integer >= 1", "adamw | sgd", "list of text or null"
   bool required = false;
   bool is_list = false;   // `children` are the fields of one item
-  bool internal = false;  // as in Rule
+  bool internal = false;  // as in Rule, and so are these:
+  InputFiles reads = InputFiles::kNone;
+  bool without_effect = false;
   std::function<void(const YamlNode&, const std::string& path)> read;
   std::function<YamlNode()> write;
   std::vector<Field> children;  // fields of a struct, or of each item of a list of structs
@@ -99,6 +119,12 @@ void read_fields(const YamlNode& node, const std::string& path, std::span<const 
 
 // The current values as a map; with_help, each key with its help as a comment.
 YamlNode write_fields(std::span<const Field> fields, bool with_help = false);
+
+// Visits every text of `values`, as write_fields gives them, that names files of a run's input, by
+// its key ("rewards[0].model").
+void each_input(
+    std::span<const Field> fields, const YamlNode& values,
+    const std::function<void(const std::string& key, const std::string& text, InputFiles)>& visit);
 
 // Files and dotted overrides in order, later ones win: {"run.yaml", "rl.beta=0", "data.eval=[a]"}.
 // Sections of `schema` merge key by key. Every other value replaces the earlier one whole, lists
@@ -258,6 +284,8 @@ void Fields::add(std::string name, T& value, std::string help, Rule rule) {
   field.type = Traits::type(rule);
   field.required = rule.required;
   field.internal = rule.internal;
+  field.reads = rule.reads;
+  field.without_effect = rule.without_effect;
   if constexpr (ConfigStruct<T>) {
     field.children = Fields::of(value);
   } else {

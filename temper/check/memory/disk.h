@@ -15,7 +15,7 @@
 #include "temper/check/memory/run_shape.h"
 #include "temper/data/loader.h"
 #include "temper/rl/config.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::checks {
 

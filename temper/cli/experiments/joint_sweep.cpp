@@ -12,7 +12,7 @@
 #include "temper/cli/reported.h"
 #include "temper/text/unicode.h"
 #include "temper/train/joint/joint_runs.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/trained_parts.h"
 
 namespace temper::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::cli {
 

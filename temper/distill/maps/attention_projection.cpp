@@ -16,7 +16,7 @@ namespace {
 class AttentionProjection : public Strategy {
  public:
   explicit AttentionProjection(const StrategyContext& context)
-      : pairs_(context.pairs()),
+      : pairs_(context.attention_pairs()),
         maps_(static_cast<uint64_t>(context.config.seed), context.student.device()) {
     for (const LayerPair& pair : pairs_)
       maps_.add(context.student.attention_spec(pair.student).num_heads,

@@ -15,7 +15,7 @@ namespace {
 
 class AttentionTransfer : public Strategy {
  public:
-  explicit AttentionTransfer(const StrategyContext& context) : pairs_(context.pairs()) {
+  explicit AttentionTransfer(const StrategyContext& context) : pairs_(context.attention_pairs()) {
     for (const LayerPair& pair : pairs_) {
       const int64_t student = context.student.attention_spec(pair.student).num_heads,
                     teacher = context.teacher->attention_spec(pair.teacher).num_heads;

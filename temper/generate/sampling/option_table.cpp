@@ -29,7 +29,7 @@ Everywhere at_each(const Elsewhere& openai, const Elsewhere& vllm, const Elsewhe
 
 std::vector<SamplingOption> make_options() {
   constexpr auto kMost = static_cast<double>(kMostNewTokens);
-  const Rule any, share{.min = 0, .max = 1, .above_min = true};
+  const Rule any, file = reads(InputFiles::kOther), share{.min = 0, .max = 1, .above_min = true};
   const Elsewhere none_is_minus_one{.rule = at_least(-1)};
   return {
       {"max_new_tokens", &G::max_new_tokens, between(1, kMost),
@@ -74,7 +74,7 @@ std::vector<SamplingOption> make_options() {
        "--stop-token-id",
        "id of a token that ends a completion, in addition to the model's end tokens; may be "
        "repeated"},
-      {"json_schema", &C::json_schema, any,
+      {"json_schema", &C::json_schema, file,
        "file of a JSON schema that constrains completions; null: none. Recorded log-probabilities "
        "are those of the unconstrained distribution, here and below",
        at_servers(named("structured_outputs.json")), nullptr,
@@ -84,7 +84,7 @@ std::vector<SamplingOption> make_options() {
        "regular expression that the whole completion must match; null: none",
        at_servers(named("structured_outputs.regex")), nullptr,
        "regular expression that the whole completion must match"},
-      {"grammar", &C::grammar, any,
+      {"grammar", &C::grammar, file,
        "file of an EBNF grammar (GBNF notation) that constrains completions; null: none",
        at_servers(named("structured_outputs.grammar"), named("ebnf")), nullptr,
        "file of an EBNF grammar (GBNF notation: rules NAME ::= ..., starting at `root`) that "

@@ -33,7 +33,7 @@ void train_score(nn::Module& model) {
   if (!score) return;
   if (score->format() == ops::WeightFormat::kBFloat16)
     score->set_format(ops::WeightFormat::kRoundedBFloat16);
-  score->own();
+  if (score->has_value()) score->own();
   score->set_trainable(true);
 }
 
@@ -135,24 +135,36 @@ void check_fresh(const std::vector<Target>& targets, const std::vector<WholeModu
   }
 }
 
-void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
+void place_lora(nn::Module& model, const LoraConfig& config) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
   const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
   check_fresh(targets, whole, config);
   attach(targets, model, config, fresh_sizes(targets, config));
   for (const Target& t : targets) {
     nn::Lora& lora = *t.layer->lora();
-    lora.lora_A.weight.set_whole_value(initial_a(*t.layer, lora, seed));
-    lora.lora_B.weight.set_value(at::zeros(lora.lora_B.weight.shape(), at::kFloat));
     lora.lora_A.weight.set_trainable(true);
     lora.lora_B.weight.set_trainable(true);
-    if (!lora.lora_magnitude_vector) continue;
-    lora.lora_magnitude_vector->weight.set_value(lora.row_norms(t.layer->weight).clone());
-    lora.lora_magnitude_vector->weight.set_trainable(true);
+    if (lora.lora_magnitude_vector) lora.lora_magnitude_vector->weight.set_trainable(true);
   }
   for (const WholeModule& m : whole) m.versions->replace(*m.weight);
   add_token_rows(model, config.trained_tokens, "adapter.train_tokens");
   train_score(model);
+}
+
+void draw_lora(nn::Module& model, uint64_t seed) {
+  for (const Target& t : linear_layers(model)) {
+    if (!t.layer->lora()) continue;
+    nn::Lora& lora = *t.layer->lora();
+    lora.lora_A.weight.set_whole_value(initial_a(*t.layer, lora, seed));
+    lora.lora_B.weight.set_value(at::zeros(lora.lora_B.weight.shape(), at::kFloat));
+    if (lora.lora_magnitude_vector)
+      lora.lora_magnitude_vector->weight.set_value(lora.row_norms(t.layer->weight).clone());
+  }
+}
+
+void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
+  place_lora(model, config);
+  draw_lora(model, seed);
 }
 
 void remove_adapter(nn::Module& model) {

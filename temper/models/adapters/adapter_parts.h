@@ -89,7 +89,4 @@ std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<T
 // Ranks and scales of fresh adapters, one a target. Throws ConfigError as add_lora.
 std::vector<LoraSize> fresh_sizes(const std::vector<Target>& targets, const LoraConfig& config);
 
-// The paths of the layers that get fresh adapters of the config. Throws ConfigError as add_lora.
-std::vector<std::string> target_layers(nn::Module& model, const LoraConfig& config);
-
 }  // namespace temper::models

@@ -192,16 +192,6 @@ std::vector<std::string> names_of_targets(nn::Module& model, const std::vector<T
   return names;
 }
 
-std::vector<std::string> target_layers(nn::Module& model, const LoraConfig& config) {
-  const std::vector<Target> targets = choose_targets(model, config.target_modules);
-  check_targets(targets, model, config);
-  check_fresh(targets, choose_whole(model, config.modules_to_save), config);
-  fresh_sizes(targets, config);
-  std::vector<std::string> paths;
-  for (const Target& t : targets) paths.push_back(t.path);
-  return paths;
-}
-
 std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names) {
   std::vector<std::string> weights;
   for (const WholeModule& m : choose_whole(model, names)) weights.push_back(m.path + ".weight");

@@ -39,7 +39,7 @@ void WeightVersions::replace(Parameter& own) {
   if (ops::is_quantized(own.format())) own.set_format(ops::WeightFormat::kFloat32);
   if (own.format() == ops::WeightFormat::kBFloat16)
     own.set_format(ops::WeightFormat::kRoundedBFloat16);
-  own.own();
+  if (own.has_value()) own.own();
   own.set_trainable(true);
 }
 

@@ -89,7 +89,8 @@ void Ppo::describe(std::span<const Segment* const> update, MetricsRow& row) cons
 void PpoSection::fields(Fields& f) {
   f.add("critic", critic,
         "directory of the initial critic: a model with score.weight, such as a reward model; null: "
-        "a copy of the policy with a new value head");
+        "a copy of the policy with a new value head",
+        reads(InputFiles::kModel));
   f.add("critic_learning_rate", critic_learning_rate,
         "learning rate of the critic; null: optimizer.learning_rate", at_least(0));
   f.add("share_base", share_base,

@@ -13,7 +13,7 @@
 #include "temper/rl/config.h"
 #include "temper/rl/rollout/rollout_lines.h"
 #include "temper/train/messages.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::rl {
 

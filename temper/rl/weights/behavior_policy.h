@@ -11,7 +11,7 @@
 #include "temper/generate/completion_source.h"
 #include "temper/rl/config.h"
 #include "temper/train/messages.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 #include "temper/workers/role_ranks.h"
 
 namespace temper::rl {

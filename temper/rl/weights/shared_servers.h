@@ -9,7 +9,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/rl/config.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::rl {
 

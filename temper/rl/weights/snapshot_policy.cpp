@@ -11,7 +11,7 @@
 #include "temper/models/files/hf_config.h"
 #include "temper/models/files/tensors.h"
 #include "temper/ops/processors.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 namespace temper::rl {
 

@@ -25,37 +25,27 @@ constexpr std::array kKinds{"rows", "base", "adapter", "tokenizer", "template", 
 constexpr std::array kTokenizerFiles{"tokenizer",      "vocab",        "merges",
                                      "special_tokens", "added_tokens", "sentencepiece"};
 constexpr size_t kFileThreads = 4;  // that hash files
-// Keys, with the sections and keys below them, on which no result depends.
-constexpr std::array kWithoutResult{"output_dir",
-                                    "resume",
-                                    "metrics",
-                                    "defaulted",
-                                    "mesh",
-                                    "train.save_every",
-                                    "train.save_minutes",
-                                    "train.save_in_background",
-                                    "train.profile",
-                                    "train.keep_checkpoints",
-                                    "train.memory_limit",
-                                    "train.offload",
-                                    "train.offload_dir",
-                                    "train.keep_final_checkpoint",
-                                    "rl.save_rollouts",
-                                    "rl.compress_rollouts",
-                                    "model.device",
-                                    "model.backend"};
 
 const char* kind_of(const InputFile& file) {
-  if (file.key.starts_with("data.") && file.key.ends_with("path")) return "rows";
-  if (file.key == "rl.replay") return "rows";
-  if (file.key.ends_with("chat_template") || file.name.ends_with(".jinja")) return "template";
-  if (file.key == "model.tokenizer") return "tokenizer";
-  if (file.key == "adapter.path") return "adapter";
-  if (file.key != "model.path") return "others";
   const bool of_tokenizer =
       std::any_of(kTokenizerFiles.begin(), kTokenizerFiles.end(),
                   [&](const char* begin) { return file.name.starts_with(begin); });
-  return of_tokenizer ? "tokenizer" : "base";
+  if (file.kind == InputFiles::kRows) return "rows";
+  if (file.kind == InputFiles::kTemplate || file.name.ends_with(".jinja")) return "template";
+  if (file.kind == InputFiles::kTokenizer) return "tokenizer";
+  if (file.kind == InputFiles::kAdapter) return "adapter";
+  if (file.kind == InputFiles::kBase) return of_tokenizer ? "tokenizer" : "base";
+  return "others";
+}
+
+// Takes out what the fields say to be without effect.
+void erase_without_effect(std::span<const Field> fields, Json& settings) {
+  for (const Field& field : fields) {
+    if (field.without_effect)
+      settings.erase(field.name);
+    else if (field.is_section() && settings.contains(field.name))
+      erase_without_effect(field.children, settings[field.name]);
+  }
 }
 
 // null: it cannot be read, which is reported by whoever needs it.
@@ -75,13 +65,7 @@ Json entry_of(const InputFile& file) {
 
 std::string settings_digest(RunConfig& config) {
   Json settings = json_of(parse_yaml(dump_run_config(config), "this run"));
-  for (const std::string key : kWithoutResult) {
-    const size_t dot = key.find('.');
-    if (dot == key.npos)
-      settings.erase(key);
-    else if (settings.contains(key.substr(0, dot)))
-      settings[key.substr(0, dot)].erase(key.substr(dot + 1));
-  }
+  erase_without_effect(Fields::of(config), settings);
   return sha256_hex(dump_json(settings));
 }
 

@@ -13,7 +13,7 @@
 #include "temper/train/config.h"
 #include "temper/train/offload/disk_state.h"
 #include "temper/train/optimizers/update_rule.h"
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 namespace temper::train {
 

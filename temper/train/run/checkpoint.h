@@ -9,7 +9,7 @@
 
 #include "temper/base/json.h"
 #include "temper/dist/mesh.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::train {
 

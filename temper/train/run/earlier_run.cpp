@@ -10,7 +10,7 @@
 #include "temper/metrics/report/report.h"
 #include "temper/models/device.h"
 #include "temper/models/files/new_tokens.h"
-#include "temper/train/run/run_inputs.h"
+#include "temper/train/run/input_files.h"
 #include "temper/train/run/run_lock.h"
 
 namespace temper::train {
@@ -190,7 +190,7 @@ std::vector<fs::path> earlier_files(RunConfig& config) {
     if (fs::exists(path, none))
       std::erase_if(found, [&](const fs::path& entry) { return lies_in(path, entry); });
   };
-  each_named_input(config, [&](const std::string&, const std::string& text) {
+  each_input(config, [&](const std::string&, const std::string& text, InputFiles) {
     keep(text);
     if (text.find_first_of("*?[") == text.npos) return;
     try {
@@ -235,7 +235,7 @@ void check_separate_output(RunConfig& config) {
   };
   check_apart(config.model.path, "model.path");
   if (config.adapter.path) check_apart(*config.adapter.path, "adapter.path");
-  each_named_input(config, [&](const std::string& key, const std::string& text) {
+  each_input(config, [&](const std::string& key, const std::string& text, InputFiles) {
     for (const char* replaced : kReplaced) {
       const fs::path directory = fs::path(config.output_dir) / replaced;
       std::error_code none;

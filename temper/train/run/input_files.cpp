@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "temper/base/config/yaml.h"
 #include "temper/base/error.h"
 #include "temper/data/read/row_set.h"
 #include "temper/io/gguf.h"
@@ -28,15 +27,6 @@ namespace fs = std::filesystem;
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr int64_t kSmall = int64_t{16} << 20;  // bytes of the largest small file
 
-// Keys, or their last parts, whose values name files; each word of a command may be one.
-constexpr std::array kFileKeys{
-    "path",   "tokenizer",       "chat_template", "teacher", "teacher_logprobs", "replay",
-    "critic", "reference_model", "model",         "command", "grammar",          "json_schema",
-    "rules"};
-// The same, of a name that another section uses for something else.
-constexpr const char* kReferenceKey = "rl.reference";
-constexpr std::array kSections{"model", "adapter", "data",    "preference",  "distill",
-                               "ppo",   "rl",      "rewards", "environment", "rollout"};
 // Verbs that do not read the initial weights again, unless those are frozen.
 constexpr std::array kWithoutReference{"sft", "orpo", "reward", "distill"};
 constexpr std::array kWeights{".safetensors", ".bin", ".gguf"};
@@ -47,17 +37,20 @@ bool is_one_of(const std::array<const char*, N>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string last_part_of_key(const std::string& key) {
-  const std::string name = key.substr(key.rfind('.') + 1);
-  return name.substr(0, name.find('['));
-}
+// What a key says of the files that it names.
+struct Named {
+  const std::string& key;
+  const std::string& value;
+  InputFiles kind;
+};
 
-std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
+std::optional<InputFile> look_at(const Named& named, const fs::path& path) {
   struct stat about{};
   if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
   return InputFile{
-      key,
-      "",
+      named.key,
+      named.value,
+      named.kind,
       path.filename().string(),
       path.string(),
       about.st_size,
@@ -68,7 +61,7 @@ std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
 }
 
 // Adds the files of a model or adapter: of weights in several forms only those that are read.
-void add_model_files(const std::string& key, const std::string& directory, bool weights,
+void add_model_files(const Named& named, const std::string& directory, bool weights,
                      std::vector<InputFile>& to) {
   std::vector<InputFile> found;
   std::error_code none;
@@ -76,7 +69,7 @@ void add_model_files(const std::string& key, const std::string& directory, bool 
     const std::string extension = entry.path().extension().string();
     if (!is_one_of(kSmallFiles, extension) && !(weights && is_one_of(kWeights, extension)))
       continue;
-    if (std::optional<InputFile> file = look_at(key, entry.path()))
+    if (std::optional<InputFile> file = look_at(named, entry.path()))
       found.push_back(std::move(*file));
   }
   const auto is_safetensors = [](const InputFile& f) { return f.name.ends_with(".safetensors"); };
@@ -87,46 +80,31 @@ void add_model_files(const std::string& key, const std::string& directory, bool 
   to.insert(to.end(), found.begin(), found.end());
 }
 
-void add_files(const std::string& key, const std::string& value, bool weights,
-               std::vector<InputFile>& to) {
-  std::vector<std::string> paths{value};
+void add_files(const Named& named, bool weights, std::vector<InputFile>& to) {
+  const std::string& value = named.value;
+  std::vector<std::string> paths;
   try {
-    if (key.starts_with("data.") && last_part_of_key(key) == "path")
-      paths = data::find_row_files(value);
-    else if (last_part_of_key(key) != "command")
-      paths = {models::resolve_model_path(value)};
+    paths = named_paths(value, named.kind);
     if (paths.size() == 1 && is_gguf_file(paths[0])) paths = gguf_shards(paths[0]);
   } catch (const Error&) {
     return;  // loading the model reports the error
   }
-  const size_t known = to.size();
   std::error_code none;
   const size_t wildcard = value.find_first_of("*?[");
   const bool is_pattern = wildcard != std::string::npos && !fs::exists(value, none);
   const std::string fixed = value.substr(0, value.rfind('/', wildcard) + 1);
   for (const std::string& path : paths) {
-    if (fs::is_directory(path, none) && last_part_of_key(key) != "command")
-      add_model_files(key, path, weights, to);
-    else if (std::optional<InputFile> file = look_at(key, path))
+    if (fs::is_directory(path, none) && named.kind != InputFiles::kProgram)
+      add_model_files(named, path, weights, to);
+    else if (std::optional<InputFile> file = look_at(named, path))
       to.push_back(std::move(*file));
     if (is_pattern && path.starts_with(fixed) && !to.empty() && to.back().path == path)
       to.back().name = path.substr(fixed.size());
   }
-  for (size_t i = known; i < to.size(); ++i) to[i].value = value;
 }
 
-void collect_files(const YamlNode& node, const std::string& key, bool needs_start,
-                   std::vector<InputFile>& to) {
-  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty() &&
-      (is_one_of(kFileKeys, last_part_of_key(key)) || key == kReferenceKey))
-    add_files(
-        key, node.text,
-        key != "model.tokenizer" && (needs_start || (key != "model.path" && key != "adapter.path")),
-        to);
-  for (size_t i = 0; i < node.items.size(); ++i)
-    collect_files(node.items[i], str(key, "[", i, "]"), needs_start, to);
-  for (const YamlNode::Entry& entry : node.entries)
-    collect_files(entry.value, key.empty() ? entry.key : key + "." + entry.key, needs_start, to);
+bool begins_run(InputFiles kind) {
+  return kind == InputFiles::kBase || kind == InputFiles::kAdapter;
 }
 
 void lower_priority() {
@@ -144,20 +122,31 @@ std::string hash_if_readable(const InputFile& file, int threads,
   }
 }
 
-bool is_frozen_base(const InputFile& file) {
-  return file.weights && (file.key == "model.path" || file.key == "adapter.path");
-}
+bool is_frozen_base(const InputFile& file) { return file.weights && begins_run(file.kind); }
 
 }  // namespace
 
 std::string InputFile::label() const { return str(key, " (", path, ")"); }
 
+void each_input(RunConfig& config, const VisitInput& visit) {
+  const std::vector<Field> fields = Fields::of(config);
+  temper::each_input(fields, write_fields(fields), visit);
+}
+
+std::vector<std::string> named_paths(const std::string& value, InputFiles kind) {
+  if (kind == InputFiles::kRows) return data::find_row_files(value);
+  if (kind == InputFiles::kProgram) return {value};
+  return {models::resolve_model_path(value)};
+}
+
 std::vector<InputFile> input_files(RunConfig& config, bool all) {
   const bool frozen = config.has_adapter() || !config.train.freeze.empty();
   const bool needs_start = all || frozen || !is_one_of(kWithoutReference, config.verb.value_or(""));
   std::vector<InputFile> files;
-  for (const YamlNode::Entry& entry : parse_yaml(dump_run_config(config), "this run").entries)
-    if (is_one_of(kSections, entry.key)) collect_files(entry.value, entry.key, needs_start, files);
+  each_input(config, [&](const std::string& key, const std::string& value, InputFiles kind) {
+    const bool weights = kind != InputFiles::kTokenizer && (needs_start || !begins_run(kind));
+    add_files({key, value, kind}, weights, files);
+  });
   return files;
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@ namespace temper::train {
 struct InputFile {
   std::string key;    // the config key: "data.train[0].path"
   std::string value;  // its value: "rows/*.jsonl"
+  InputFiles kind = InputFiles::kNone;
   // The file's, without its folder: the same model may lie elsewhere. Where the key's value is a
   // pattern, with the folders that the pattern matches: a/rows.jsonl is not b/rows.jsonl.
   std::string name;
@@ -30,6 +32,14 @@ struct InputFile {
   // "data.train[0].path (rows.jsonl)"
   std::string label() const;
 };
+
+// Visits every text of the config that names files, by its key ("data.train[0].path").
+using VisitInput =
+    std::function<void(const std::string& key, const std::string& text, InputFiles kind)>;
+void each_input(RunConfig& config, const VisitInput& visit);
+// The files or the directory that such a text names; they need not be there. Throws ConfigError,
+// DataError where a pattern or id names none.
+std::vector<std::string> named_paths(const std::string& text, InputFiles kind);
 
 // The files that the config names, in its order: rows, chat templates, programs, the files of
 // models and adapters. Unless `all`, weights of model.path and adapter.path are left out where

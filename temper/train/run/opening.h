@@ -6,7 +6,7 @@
 
 #include "temper/data/loader.h"
 #include "temper/train/hooks.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/task.h"
 
 namespace temper::train {

@@ -14,7 +14,7 @@
 #include "temper/rewards/reward.h"
 #include "temper/train/hooks.h"
 #include "temper/train/messages.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::train {
 

@@ -20,7 +20,7 @@
 #include "temper/train/config.h"
 #include "temper/train/manifest/manifest.h"
 #include "temper/train/messages.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 #include "temper/train/run/checkpoint.h"
 #include "temper/train/run/checkpoint_writer.h"
 #include "temper/train/run/input_files.h"

@@ -1,15 +1,12 @@
 #include "temper/train/run/run_inputs.h"
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
 
-#include "temper/base/config/yaml.h"
 #include "temper/models/files/file_digests.h"
-#include "temper/models/files/load.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/text/jinja/template.h"
 #include "temper/train/run/checkpoint.h"
+#include "temper/train/run/input_files.h"
 
 namespace temper::train {
 namespace {
@@ -17,30 +14,22 @@ namespace fs = std::filesystem;
 
 using Inputs = std::vector<std::pair<std::string, std::string>>;
 
-// Sections that name no input, or where something is written.
-constexpr std::array kPassedOver{"output_dir", "resume", "metrics", "rollout", "mesh", "roles"};
-
 constexpr const char* kNothing = "no such file";
 
-std::string digests_of(const std::string& path) {
+std::string digests_of(const std::string& text, InputFiles kind) {
   try {
-    const std::string found = models::resolve_model_path(path);
-    return fs::exists(found) ? models::file_digests(found) : kNothing;
+    std::string digests;
+    for (const std::string& path : named_paths(text, kind))
+      if (fs::exists(path)) digests += models::file_digests(path);
+    return digests.empty() ? kNothing : digests;
   } catch (const std::exception&) {
     return kNothing;
   }
 }
 
-void each_text(const YamlNode& node, const std::string& key, const VisitInput& visit) {
-  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty()) visit(key, node.text);
-  for (const YamlNode& item : node.items) each_text(item, key, visit);
-  for (const YamlNode::Entry& entry : node.entries)
-    each_text(entry.value, str(key, ".", entry.key), visit);
-}
-
 std::string checkpoint_of(const RunConfig& config) {
   if (config.resume == "never") return "none";
-  if (config.resume != "auto") return digests_of(config.resume + "/state.json");
+  if (config.resume != "auto") return digests_of(config.resume + "/state.json", InputFiles::kOther);
   const std::vector<std::string> all = Checkpoints(config.output_dir, 1).all();
   return all.empty() ? "none" : fs::path(all.front()).filename().string();
 }
@@ -75,18 +64,11 @@ std::string begin_of_run(const RunConfig& config) {
   return to_date_text(jinja::local_time());
 }
 
-void each_named_input(RunConfig& config, const VisitInput& visit) {
-  const YamlNode tree = parse_yaml(dump_run_config(config), "this run");
-  for (const YamlNode::Entry& entry : tree.entries)
-    if (std::find(kPassedOver.begin(), kPassedOver.end(), entry.key) == kPassedOver.end())
-      each_text(entry.value, entry.key, visit);
-}
-
 Inputs run_inputs(RunConfig& config, bool trains) {
   Inputs inputs;
-  each_named_input(config, [&](const std::string& key, const std::string& text) {
+  each_input(config, [&](const std::string& key, const std::string& text, InputFiles kind) {
     if (trains || !key.starts_with("data."))
-      inputs.emplace_back(str(key, " (", text, ")"), digests_of(text));
+      inputs.emplace_back(str(key, " (", text, ")"), digests_of(text, kind));
   });
   if (trains) inputs.emplace_back("checkpoint in output_dir", checkpoint_of(config));
   return inputs;

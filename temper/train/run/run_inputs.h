@@ -1,7 +1,6 @@
 // The files that a run reads, as ranks compare them before any of them is loaded.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,14 +9,10 @@
 
 namespace temper::train {
 
-// Visits every text of the config by its key ("model.path"), in the sections that may name
-// something that the run reads: which of them are paths is not known.
-using VisitInput = std::function<void(const std::string& key, const std::string& text)>;
-void each_named_input(RunConfig& config, const VisitInput& visit);
-
 // The files that the config names on this host (models::file_digests), by keys and values
-// ("data.train (rows.jsonl)"), and the checkpoint that the run continues from. trains: false: the
-// rank has roles of its own, and reads neither rows nor checkpoints. Output files are left out.
+// ("data.train[0].path (rows.jsonl)"), and the checkpoint that the run continues from. trains:
+// false: the rank has roles of its own, and reads neither rows nor checkpoints. Output files are
+// left out.
 std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, bool trains);
 
 // When the run was first started, in local time as template_date.h writes it: as recorded by the

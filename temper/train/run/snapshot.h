@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "temper/io/safetensors.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::train {
 

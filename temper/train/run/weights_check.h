@@ -8,7 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/dist/mesh.h"
 #include "temper/train/hooks.h"
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 namespace temper::train {
 

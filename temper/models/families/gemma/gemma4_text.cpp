@@ -214,11 +214,13 @@ class Gemma4Decoder : public Backbone {
 
   nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
                                        const nn::Context& context) override {
-    check<ConfigError>(key_layer(layer) == layer, "layer ", layer, " attends to the keys of layer ",
-                       key_layer(layer),
-                       ": its attention is not shown to distillation; expected a layer before");
+    check(key_layer(layer) == layer, "layer ", layer, " ", hides_attention(layer));
     Gemma4Block& block = layers[static_cast<size_t>(layer)];
     return block.self_attn.heads(block.input_layernorm.input(x), context);
+  }
+  std::string hides_attention(int64_t layer) const override {
+    const int64_t keys = key_layer(layer);
+    return keys == layer ? "" : str("attends to the keys of layer ", keys);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
     return layers[static_cast<size_t>(layer)].self_attn.spec();

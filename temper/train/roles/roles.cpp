@@ -1,4 +1,4 @@
-#include "temper/train/roles.h"
+#include "temper/train/roles/roles.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

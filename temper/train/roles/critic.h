@@ -8,8 +8,8 @@
 
 #include "temper/models/files/save.h"
 #include "temper/train/forward_pass.h"
-#include "temper/train/parameters.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/parameters.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::train {
 

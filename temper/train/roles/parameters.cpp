@@ -1,4 +1,4 @@
-#include "temper/train/parameters.h"
+#include "temper/train/roles/parameters.h"
 
 #include <algorithm>
 #include <set>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "temper/train/critic.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/optimizers/optimizer.h"
-#include "temper/train/policy.h"
+#include "temper/train/roles/critic.h"
+#include "temper/train/roles/policy.h"
 
 namespace temper::train {
 

@@ -53,34 +53,12 @@ void save_policy(const ScalarPolicy& policy, const std::string& base, const std:
 
 // The steps of load_policy, for checks of a run that does not load it.
 
-// The texts that become tokens: model.new_tokens, or those of the adapter to go on from. Throws
-// ConfigError where the two differ.
-std::vector<std::string> new_tokens_of(const RunConfig& config);
 // Finds the model that the config names, which it then names by its directory, and gives it the
 // tokenizer and new tokens that the config, or the adapter to go on from, says. Throws ConfigError.
 void find_model(RunConfig& config);
 // What a model directory says that is not computed as it says (models/config_values.h,
 // models/files/untied_head.h), to be printed.
 std::vector<std::string> model_warnings(const std::string& directory);
-// The adapter that begins as the config says, where it names none to go on from; tokenizer: of the
-// model, or null. Throws ConfigError.
-models::LoraConfig new_adapter(const RunConfig& config, const Tokenizer* tokenizer);
 // How the config keeps the policy's weights. Throws ConfigError for what does not fit together.
 models::Storage policy_storage(const RunConfig& config);
-// Adds the adapter to go on from (adapter.path); the config then says what it is. Throws
-// ConfigError where a written key disagrees with it.
-models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config, const Tokenizer* tokenizer);
-// Throws ConfigError where rows of embeddings train (`trained`) that ranks divide.
-void check_token_rows(const RunConfig& config, bool trained);
-// `adapted`: the adapter is on a head whose weight is the embedding's. Throws ConfigError where
-// ranks share out that weight: a unit passes on gradients of its own parameters alone.
-void check_tied_head(const RunConfig& config, bool adapted);
-// Where model.vision says that the tower trains, or its projector, the model takes it, before it
-// gets an adapter; afterwards what does not train is frozen, and its encoder is told.
-void take_tower(models::Model& model, const RunConfig& config);
-void train_tower(models::Model& model, const RunConfig& config);
-// Throws ConfigError unless the layers that the adapter is on and model.vision agree.
-void check_tower_adapter(const RunConfig& config, models::Model& model,
-                         const std::vector<std::string>& adapted);
-
 }  // namespace temper::train

@@ -1,4 +1,4 @@
-#include "temper/train/critic.h"
+#include "temper/train/roles/critic.h"
 
 #include <ATen/ATen.h>
 
