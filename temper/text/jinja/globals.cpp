@@ -3,12 +3,12 @@
 #include <map>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/unicode.h"
 
 namespace temper::jinja {
 namespace {
-Value range(Interpreter&, Arguments arguments) {
+Value range(Runtime&, Arguments arguments) {
   if (arguments.positional.empty()) throw Failure("range expected at least 1 argument, got 0");
   const Bound bound("range", std::move(arguments), {"start", "stop", "step"}, 1);
   for (size_t i = 0; i < 3; ++i) bound.integer(i, 0);
@@ -19,7 +19,7 @@ Value range(Interpreter&, Arguments arguments) {
 }
 
 // dict(mapping or pairs, **more)
-Value dict(Interpreter& interpreter, Arguments arguments) {
+Value dict(Runtime& runtime, Arguments arguments) {
   if (arguments.positional.size() > 1) throw Failure("dict expected at most 1 argument");
   Pairs pairs;
   if (!arguments.positional.empty()) {
@@ -27,27 +27,27 @@ Value dict(Interpreter& interpreter, Arguments arguments) {
     if (const auto* mapping = initial.get_if<Dict>()) {
       pairs = mapping->data->pairs;
     } else {
-      for (const Value& item : interpreter.items_of(initial)) {
-        Values pair = interpreter.items_of(item);
+      for (const Value& item : runtime.items_of(initial)) {
+        Values pair = runtime.items_of(item);
         if (pair.size() != 2) throw Failure("dictionary update sequence element is no pair");
         pairs.emplace_back(std::move(pair[0]), std::move(pair[1]));
       }
     }
   }
   for (auto& [name, value] : arguments.named) pairs.emplace_back(Value(name), std::move(value));
-  for (const auto& [key, value] : pairs) interpreter.charge(weight(key), 2 * sizeof(Value));
+  for (const auto& [key, value] : pairs) runtime.charge(weight(key), 2 * sizeof(Value));
   return make_dict(std::move(pairs));
 }
 
-Value raise_exception(Interpreter& interpreter, Arguments arguments) {
+Value raise_exception(Runtime& runtime, Arguments arguments) {
   const Bound bound("raise_exception", std::move(arguments), {"message"}, 1);
-  throw Failure(printable(interpreter.text(bound[0])));  // a NUL would end the message
+  throw Failure(printable(runtime.text(bound[0])));  // a NUL would end the message
 }
 
-Value strftime_now(Interpreter& interpreter, Arguments arguments) {
+Value strftime_now(Runtime& runtime, Arguments arguments) {
   const Bound bound("strftime_now", std::move(arguments), {"format"}, 1);
   const std::string format = bound.text(0, "");
-  const std::tm now = interpreter.now();
+  const std::tm now = runtime.now();
   // Python's own directives, and those of a time without a zone, are replaced first; C knows the
   // rest. A trailing mark tells an empty result from a failed one.
   std::string c_format;
@@ -72,25 +72,25 @@ Value strftime_now(Interpreter& interpreter, Arguments arguments) {
   return out;
 }
 
-Value cycler(Interpreter&, Arguments arguments) {
+Value cycler(Runtime&, Arguments arguments) {
   if (!arguments.named.empty()) throw Failure("cycler() takes no keyword arguments");
   return Value(std::make_shared<Cycler>(std::move(arguments.positional)));
 }
 
-Value joiner(Interpreter&, Arguments arguments) {
+Value joiner(Runtime&, Arguments arguments) {
   const Bound bound("joiner", std::move(arguments), {"sep"});
   return Value(std::make_shared<Joiner>(bound.get(0, ", ")));
 }
 
-Value make_namespace(Interpreter& interpreter, Arguments arguments) {
-  return interpreter.make_namespace(std::move(arguments));
+Value make_namespace(Runtime& runtime, Arguments arguments) {
+  return runtime.make_namespace(std::move(arguments));
 }
 }  // namespace
 
 Value global_value(const std::string& name) {
   static const std::map<std::string, Value, std::less<>> globals = [] {
     std::map<std::string, Value, std::less<>> table;
-    const std::pair<const char*, Value (*)(Interpreter&, Arguments)> functions[] = {
+    const std::pair<const char*, Value (*)(Runtime&, Arguments)> functions[] = {
         {"range", range},
         {"dict", dict},
         {"namespace", make_namespace},

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/sequences.h"
 
 namespace temper::jinja {
@@ -24,7 +24,7 @@ std::optional<Value> refused(const Value& self, const std::string& name,
 std::optional<Value> find_dict_method(const Value& self, const std::string& name) {
   const Dict dict = *self.get_if<Dict>();
   const auto view = [&](View::Kind kind) {
-    return method(name, self, [dict, kind](Interpreter&, Arguments arguments) {
+    return method(name, self, [dict, kind](Runtime&, Arguments arguments) {
       Bound("dict view", std::move(arguments), {});
       return Value(std::make_shared<View>(dict, kind));
     });
@@ -33,15 +33,15 @@ std::optional<Value> find_dict_method(const Value& self, const std::string& name
   if (name == "keys") return view(View::Kind::kKeys);
   if (name == "values") return view(View::Kind::kValues);
   if (name == "get") {
-    return method(name, self, [dict](Interpreter& interpreter, Arguments arguments) {
+    return method(name, self, [dict](Runtime& runtime, Arguments arguments) {
       const Bound bound("get", std::move(arguments), {"key", "default"}, 1);
-      interpreter.charge(weight(bound[0]));
+      runtime.charge(weight(bound[0]));
       const Value* found = dict.data->find(bound[0]);
       return found ? *found : bound.get(1, None{});
     });
   }
   if (name == "copy") {
-    return method(name, self, [dict](Interpreter&, Arguments arguments) {
+    return method(name, self, [dict](Runtime&, Arguments arguments) {
       Bound("copy", std::move(arguments), {});
       return Value(dict);
     });
@@ -49,7 +49,7 @@ std::optional<Value> find_dict_method(const Value& self, const std::string& name
   return refused(self, name, {"clear", "pop", "popitem", "setdefault", "update"});
 }
 
-Value index_of(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value index_of(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("index", std::move(arguments), {"value", "start", "stop"}, 1);
   const Values& items = *self.elements();
   const auto n = static_cast<int64_t>(items.size());
@@ -59,24 +59,24 @@ Value index_of(Interpreter& interpreter, const Value& self, Arguments arguments)
   };
   const int64_t end = clip(2, n);
   for (int64_t i = clip(1, 0); i < end; ++i) {
-    if (interpreter.relation(Relation::kEqual, items[static_cast<size_t>(i)], bound[0])) return i;
+    if (runtime.relation(Relation::kEqual, items[static_cast<size_t>(i)], bound[0])) return i;
   }
   throw Failure("value is not in the sequence");
 }
 
-Value count_of(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value count_of(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("count", std::move(arguments), {"value"}, 1);
   const Values& items = *self.elements();
   return static_cast<int64_t>(std::count_if(items.begin(), items.end(), [&](const Value& item) {
-    return interpreter.relation(Relation::kEqual, item, bound[0]);
+    return runtime.relation(Relation::kEqual, item, bound[0]);
   }));
 }
 
 std::optional<Value> find_sequence_method(const Value& self, const std::string& name) {
   if (name == "index" || name == "count") {
     const auto function = name == "index" ? index_of : count_of;
-    return method(name, self, [self, function](Interpreter& interpreter, Arguments arguments) {
-      return function(interpreter, self, std::move(arguments));
+    return method(name, self, [self, function](Runtime& runtime, Arguments arguments) {
+      return function(runtime, self, std::move(arguments));
     });
   }
   if (const auto* tuple = self.get_if<Tuple>()) {
@@ -85,7 +85,7 @@ std::optional<Value> find_sequence_method(const Value& self, const std::string& 
     return std::nullopt;
   }
   if (name == "copy") {
-    return method(name, self, [self](Interpreter&, Arguments arguments) {
+    return method(name, self, [self](Runtime&, Arguments arguments) {
       Bound("copy", std::move(arguments), {});
       return self;
     });
@@ -108,7 +108,7 @@ std::optional<Value> find_loop_attribute(const Value& self, Loop& loop, const st
   if (name == "depth") return Value(1);
   if (name == "depth0") return Value(0);
   if (name == "cycle") {
-    return method(name, self, [self](Interpreter&, Arguments arguments) {
+    return method(name, self, [self](Runtime&, Arguments arguments) {
       if (arguments.positional.empty() || !arguments.named.empty())
         throw Failure("no items for cycling given");
       const auto i = static_cast<size_t>(self.object<Loop>()->index0());
@@ -116,10 +116,9 @@ std::optional<Value> find_loop_attribute(const Value& self, Loop& loop, const st
     });
   }
   if (name == "changed") {
-    return method(name, self, [self](Interpreter& interpreter, Arguments arguments) {
+    return method(name, self, [self](Runtime& runtime, Arguments arguments) {
       if (!arguments.named.empty()) throw Failure("changed() takes no keyword arguments");
-      for (const Value& value : arguments.positional)
-        interpreter.charge(weight(value), sizeof(Value));
+      for (const Value& value : arguments.positional) runtime.charge(weight(value), sizeof(Value));
       return Value(self.object<Loop>()->changed(std::move(arguments.positional)));
     });
   }
@@ -131,10 +130,10 @@ std::optional<Value> find_cycler_attribute(const Value& self, const Cycler& cycl
   if (name == "current") return cycler.current();
   if (name == "next") {
     return method(name, self,
-                  [self](Interpreter&, Arguments) { return self.object<Cycler>()->next(); });
+                  [self](Runtime&, Arguments) { return self.object<Cycler>()->next(); });
   }
   if (name == "reset") {
-    return method(name, self, [self](Interpreter&, Arguments) {
+    return method(name, self, [self](Runtime&, Arguments) {
       self.object<Cycler>()->reset();
       return Value();
     });

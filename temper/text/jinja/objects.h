@@ -24,7 +24,7 @@ class BigInteger : public Object {
   std::string digits_;
 };
 
-class Interpreter;
+class Runtime;
 
 // The arguments of a call, filter or test.
 struct Arguments {
@@ -57,13 +57,13 @@ class Bound {
 
 class Callable : public Object {
  public:
-  virtual Value call(Interpreter& interpreter, Arguments arguments) = 0;
+  virtual Value call(Runtime& runtime, Arguments arguments) = 0;
 };
 
 // A global function, or a method together with the value it belongs to.
 class Function final : public Callable {
  public:
-  using Body = std::function<Value(Interpreter&, Arguments)>;
+  using Body = std::function<Value(Runtime&, Arguments)>;
   Function(std::string name, Body body, const Value& self = {})
       : name_(std::move(name)),
         body_(std::move(body)),
@@ -71,8 +71,8 @@ class Function final : public Callable {
   std::string type_name() const override { return "builtin_function_or_method"; }
   std::string repr() const override { return "<built-in function " + name_ + ">"; }
   int nesting() const override { return nesting_; }
-  Value call(Interpreter& interpreter, Arguments arguments) override {
-    return body_(interpreter, std::move(arguments));
+  Value call(Runtime& runtime, Arguments arguments) override {
+    return body_(runtime, std::move(arguments));
   }
 
  private:
@@ -133,7 +133,7 @@ class View final : public Object {
   int nesting_;
 };
 
-// The only object that a template may change. The interpreter empties it when the render ends, so
+// The only object that a template may change. The runtime empties it when the render ends, so
 // that a namespace which holds itself is freed.
 class Namespace final : public Object {
  public:
@@ -172,7 +172,7 @@ class Joiner final : public Callable {
       : separator_(std::move(separator)), nesting_(nesting_above(jinja::nesting(separator_))) {}
   std::string type_name() const override { return "Joiner"; }
   int nesting() const override { return nesting_; }
-  Value call(Interpreter&, Arguments) override {
+  Value call(Runtime&, Arguments) override {
     return std::exchange(used_, true) ? separator_ : Value("");
   }
 

@@ -6,7 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/format/format.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/sequences.h"
 #include "temper/text/jinja/strings.h"
 
@@ -160,7 +160,7 @@ Value add_sequences(const Value& a, const Value& b) {
 }
 }  // namespace
 
-Value Interpreter::arithmetic(Arithmetic op, const Value& left, const Value& right) {
+Value Runtime::arithmetic(Arithmetic op, const Value& left, const Value& right) {
   for (const Value* operand : {&left, &right}) {
     // "..." % undefined formats it as text.
     if (operand->is_undefined() && !(op == Arithmetic::kModulo && left.is_string())) {
@@ -190,7 +190,7 @@ Value Interpreter::arithmetic(Arithmetic op, const Value& left, const Value& rig
   unsupported(op, left, right);
 }
 
-Value Interpreter::negate(const Value& value, char op) {
+Value Runtime::negate(const Value& value, char op) {
   if (value.is_undefined()) throw Failure(*value.get_if<Undefined>()->message);
   if (value.is<double>()) return op == '-' ? -value.real() : value.real();
   if (const auto* big = value.object<BigInteger>()) {
@@ -204,7 +204,7 @@ Value Interpreter::negate(const Value& value, char op) {
                    : Value(value.integer());
 }
 
-bool Interpreter::relation(Relation op, const Value& left, const Value& right) {
+bool Runtime::relation(Relation op, const Value& left, const Value& right) {
   if (op == Relation::kIn) return contains(right, left);
   if (op == Relation::kNotIn) return !contains(right, left);
   charge(std::min(weight(left), weight(right)));
@@ -224,7 +224,7 @@ bool Interpreter::relation(Relation op, const Value& left, const Value& right) {
   }
 }
 
-bool Interpreter::contains(const Value& container, const Value& item) {
+bool Runtime::contains(const Value& container, const Value& item) {
   if (container.is_string()) {
     if (!item.is_string()) {
       throw Failure(str("'in <string>' requires string as left operand, not ", type_name(item)));

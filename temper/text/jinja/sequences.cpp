@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
@@ -91,7 +91,7 @@ Value slice(const Value& sequence, std::optional<int64_t> start, std::optional<i
   return Value(std::move(taken), sequence.is_markup());
 }
 
-Value repeat(Interpreter& interpreter, const Value& sequence, int64_t count) {
+Value repeat(Runtime& runtime, const Value& sequence, int64_t count) {
   const auto times = static_cast<size_t>(std::max<int64_t>(count, 0));
   const size_t unit = sequence.is_string() ? sequence.text().size() : sequence.elements()->size();
   if (unit == 0 || times == 0) {
@@ -104,7 +104,7 @@ Value repeat(Interpreter& interpreter, const Value& sequence, int64_t count) {
       __builtin_mul_overflow(total, unit_bytes, &bytes)) {
     throw OverBudget("rendering takes too much memory");
   }
-  interpreter.charge(sequence.is_string() ? total / 16 : total, bytes);
+  runtime.charge(sequence.is_string() ? total / 16 : total, bytes);
   if (sequence.is_string()) {
     std::string out;
     out.reserve(total);

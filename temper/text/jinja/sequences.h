@@ -8,7 +8,7 @@
 
 namespace temper::jinja {
 
-class Interpreter;
+class Runtime;
 
 // The element at an index, counted from the end when negative; nothing when out of range or no
 // sequence.
@@ -19,7 +19,7 @@ Value slice(const Value& sequence, std::optional<int64_t> start, std::optional<i
             int64_t step);
 
 // sequence * count, paid for before it is made.
-Value repeat(Interpreter& interpreter, const Value& sequence, int64_t count);
+Value repeat(Runtime& runtime, const Value& sequence, int64_t count);
 
 // Steps to charge for one pass over a value's elements or text.
 size_t length_cost(const Value& value);

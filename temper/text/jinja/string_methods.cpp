@@ -4,15 +4,15 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/format/format.h"
-#include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/methods.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/sequences.h"
 #include "temper/text/jinja/strings.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
 namespace {
-using Method = Value (*)(Interpreter&, const Value& self, Arguments);
+using Method = Value (*)(Runtime&, const Value& self, Arguments);
 
 std::optional<std::string> optional_text(const Bound& bound, size_t i) {
   if (!bound.has(i) || bound[i].is_none()) return std::nullopt;
@@ -47,32 +47,32 @@ std::optional<Window> window(const std::string& text, const Bound& bound, size_t
 }
 
 template <bool left, bool right>
-Value strip(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value strip(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("strip", std::move(arguments), {"chars"});
   const auto chars = optional_text(bound, 0);
-  if (chars) interpreter.charge(self.text().size() * chars->size() / 16);
+  if (chars) runtime.charge(self.text().size() * chars->size() / 16);
   return strip_text(self.text(), chars, left, right);
 }
 
 template <bool from_right>
-Value split(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value split(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("split", std::move(arguments), {"sep", "maxsplit"});
   const auto separator = optional_text(bound, 0);
-  if (from_right && separator) interpreter.charge(self.text().size() * separator->size() / 64);
+  if (from_right && separator) runtime.charge(self.text().size() * separator->size() / 64);
   auto parts = split_text(self.text(), separator, bound.integer(1, -1), from_right);
-  interpreter.charge(parts.size(), parts.size() * 64);
+  runtime.charge(parts.size(), parts.size() * 64);
   return make_strings(std::move(parts));
 }
 
-Value splitlines(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value splitlines(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("splitlines", std::move(arguments), {"keepends"});
   const auto lines = split_lines(self.text(), bound.flag(0, false));
-  interpreter.charge(lines.size(), lines.size() * 64);
+  runtime.charge(lines.size(), lines.size() * 64);
   return make_strings({lines.begin(), lines.end()});
 }
 
 template <bool at_start>
-Value starts_or_ends(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value starts_or_ends(Runtime& runtime, const Value& self, Arguments arguments) {
   const char* const name = at_start ? "startswith" : "endswith";
   const Bound bound(name, std::move(arguments), {"prefix", "start", "end"}, 1);
   const auto part = window(self.text(), bound, 1, 2);
@@ -83,17 +83,17 @@ Value starts_or_ends(Interpreter& interpreter, const Value& self, Arguments argu
   };
   if (!bound[0].is<Tuple>()) return matches(bound[0]);
   const Values& affixes = *bound[0].elements();
-  interpreter.charge(affixes.size());
+  runtime.charge(affixes.size());
   return std::any_of(affixes.begin(), affixes.end(), matches);
 }
 
 // find, rfind, index and rindex: the code point where the part begins.
 template <bool from_right, bool required>
-Value find(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value find(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("find", std::move(arguments), {"sub", "start", "end"}, 1);
   const std::string part = bound.text(0, "");
   const auto in = window(self.text(), bound, 1, 2);
-  if (from_right) interpreter.charge(self.text().size() * part.size() / 64);
+  if (from_right) runtime.charge(self.text().size() * part.size() / 64);
   const size_t found = !in          ? std::string::npos
                        : from_right ? in->text.rfind(part)
                                     : find_text(in->text, part);
@@ -104,7 +104,7 @@ Value find(Interpreter& interpreter, const Value& self, Arguments arguments) {
   return static_cast<int64_t>(in->begin + count_code_points(in->text.substr(0, found)));
 }
 
-Value count(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value count(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("count", std::move(arguments), {"sub", "start", "end"}, 1);
   const std::string part = bound.text(0, "");
   const auto in = window(self.text(), bound, 1, 2);
@@ -114,37 +114,37 @@ Value count(Interpreter& interpreter, const Value& self, Arguments arguments) {
   for (size_t i = find_text(in->text, part); i != std::string::npos;
        i = find_text(in->text, part, i + part.size()))
     ++n;
-  interpreter.charge(static_cast<size_t>(n));
+  runtime.charge(static_cast<size_t>(n));
   return n;
 }
 
-Value replace(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value replace(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("replace", std::move(arguments), {"old", "new", "count"}, 2);
-  return replace_text(interpreter, self.text(), bound.text(0, ""), bound.text(1, ""),
+  return replace_text(runtime, self.text(), bound.text(0, ""), bound.text(1, ""),
                       bound.integer(2, -1));
 }
 
-Value join(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value join(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("join", std::move(arguments), {"iterable"}, 1);
   std::string out;
-  const Values items = interpreter.items_of(bound[0]);
+  const Values items = runtime.items_of(bound[0]);
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string())
       throw Failure(
           str("sequence item ", i, ": expected str instance, ", type_name(items[i]), " found"));
     const std::string text = self.is_markup() ? escaped(items[i]).text() : items[i].text();
-    interpreter.charge(0, text.size() + self.text().size());
+    runtime.charge(0, text.size() + self.text().size());
     if (i) out += self.text();
     out += text;
   }
   return out;
 }
 
-Value format(Interpreter& interpreter, const Value& self, Arguments arguments) {
-  return format_braces(interpreter, self, arguments);
+Value format(Runtime& runtime, const Value& self, Arguments arguments) {
+  return format_braces(runtime, self, arguments);
 }
 
-Value format_map(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value format_map(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("format_map", std::move(arguments), {"mapping"}, 1);
   const auto* dict = bound[0].get_if<Dict>();
   if (!dict) throw Failure("format_map() takes a mapping");
@@ -152,11 +152,11 @@ Value format_map(Interpreter& interpreter, const Value& self, Arguments argument
   for (const auto& [key, value] : dict->data->pairs) {
     if (key.is_string()) named.named.emplace_back(key.text(), value);
   }
-  return format_braces(interpreter, self, named);
+  return format_braces(runtime, self, named);
 }
 
 template <std::string (*change)(std::string_view)>
-Value changed(Interpreter&, const Value& self, Arguments arguments) {
+Value changed(Runtime&, const Value& self, Arguments arguments) {
   Bound("str method", std::move(arguments), {});
   return change(self.text());
 }
@@ -172,7 +172,7 @@ std::string swap_case(std::string_view text) {
 
 // True for a text that is not empty and whose characters all satisfy `is`.
 template <bool (*is)(char32_t)>
-Value all(Interpreter&, const Value& self, Arguments arguments) {
+Value all(Runtime&, const Value& self, Arguments arguments) {
   Bound("str method", std::move(arguments), {});
   const std::string& text = self.text();
   for (size_t i = 0; i < text.size();) {
@@ -183,41 +183,41 @@ Value all(Interpreter&, const Value& self, Arguments arguments) {
 bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_numeric(c); }
 
 template <bool upper>
-Value is_case_method(Interpreter&, const Value& self, Arguments arguments) {
+Value is_case_method(Runtime&, const Value& self, Arguments arguments) {
   Bound("str method", std::move(arguments), {});
   return has_case(self.text(), upper);
 }
 
-Value is_ascii(Interpreter&, const Value& self, Arguments arguments) {
+Value is_ascii(Runtime&, const Value& self, Arguments arguments) {
   Bound("isascii", std::move(arguments), {});
   return std::all_of(self.text().begin(), self.text().end(),
                      [](char c) { return static_cast<signed char>(c) >= 0; });
 }
 
 template <Side side>
-Value justify(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value justify(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("justify", std::move(arguments), {"width", "fillchar"}, 1);
   const std::string fill = bound.text(1, " ");
   if (count_code_points(fill) != 1)
     throw Failure("The fill character must be exactly one character long");
-  return pad(interpreter, self.text(), bound.integer(0, 0), fill, side);
+  return pad(runtime, self.text(), bound.integer(0, 0), fill, side);
 }
 
-Value zfill(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value zfill(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("zfill", std::move(arguments), {"width"}, 1);
   const std::string& text = self.text();
   const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+');
   const int64_t width = std::max(bound.integer(0, 0), int64_t{0}) - static_cast<int64_t>(sign);
-  return text.substr(0, sign) + pad(interpreter, text.substr(sign), width, "0", Side::kRight);
+  return text.substr(0, sign) + pad(runtime, text.substr(sign), width, "0", Side::kRight);
 }
 
 template <bool from_right>
-Value partition(Interpreter& interpreter, const Value& self, Arguments arguments) {
+Value partition(Runtime& runtime, const Value& self, Arguments arguments) {
   const Bound bound("partition", std::move(arguments), {"sep"}, 1);
   const std::string separator = bound.text(0, "");
   if (separator.empty()) throw Failure("empty separator");
   const std::string& text = self.text();
-  if (from_right) interpreter.charge(text.size() * separator.size() / 64);
+  if (from_right) runtime.charge(text.size() * separator.size() / 64);
   const size_t at = from_right ? text.rfind(separator) : find_text(text, separator);
   if (at == std::string::npos) {
     return from_right ? make_tuple({Value(""), Value(""), Value(text)})
@@ -228,7 +228,7 @@ Value partition(Interpreter& interpreter, const Value& self, Arguments arguments
 }
 
 template <bool prefix>
-Value remove_affix(Interpreter&, const Value& self, Arguments arguments) {
+Value remove_affix(Runtime&, const Value& self, Arguments arguments) {
   const Bound bound("removeprefix", std::move(arguments), {"affix"}, 1);
   const std::string affix = bound.text(0, ""), &text = self.text();
   if (prefix) return text.starts_with(affix) ? text.substr(affix.size()) : text;
@@ -301,16 +301,16 @@ std::optional<Value> find_string_method(const Value& self, const std::string& na
   const auto found = table().find(name);
   if (found == table().end()) return std::nullopt;
   const Entry entry = found->second;
-  auto body = [self, entry, name](Interpreter& interpreter, Arguments arguments) {
-    interpreter.charge(1 + length_cost(self));
+  auto body = [self, entry, name](Runtime& runtime, Arguments arguments) {
+    runtime.charge(1 + length_cost(self));
     if (!self.is_markup() || entry.keeps == Keeps::kNothing)
-      return entry.method(interpreter, self, std::move(arguments));
+      return entry.method(runtime, self, std::move(arguments));
     if (name == "replace") {
       for (Value& argument : arguments.positional) {
         if (argument.is_string()) argument = escaped(argument);
       }
     }
-    return marked(entry.method(interpreter, self, std::move(arguments)));
+    return marked(entry.method(runtime, self, std::move(arguments)));
   };
   return Value(std::make_shared<Function>(name, std::move(body), self));
 }

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "temper/base/error.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
@@ -105,7 +105,7 @@ Value escaped(const Value& value) {
   return Value(std::move(out), true);
 }
 
-std::string replace_text(Interpreter& interpreter, const std::string& text, const std::string& old,
+std::string replace_text(Runtime& runtime, const std::string& text, const std::string& old,
                          const std::string& with, int64_t count) {
   std::vector<size_t> places;
   const auto wanted = [&] { return count < 0 || static_cast<int64_t>(places.size()) < count; };
@@ -121,8 +121,8 @@ std::string replace_text(Interpreter& interpreter, const std::string& text, cons
       places.push_back(i);
     }
   }
-  interpreter.charge(places.size(), text.size());
-  for (size_t i = 0; i < places.size() && !with.empty(); ++i) interpreter.charge(0, with.size());
+  runtime.charge(places.size(), text.size());
+  for (size_t i = 0; i < places.size() && !with.empty(); ++i) runtime.charge(0, with.size());
   std::string out;
   size_t from = 0;
   for (const size_t place : places) {
@@ -247,12 +247,12 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
-std::string pad(Interpreter& interpreter, const std::string& text, int64_t width,
-                const std::string& fill, Side text_side) {
+std::string pad(Runtime& runtime, const std::string& text, int64_t width, const std::string& fill,
+                Side text_side) {
   const auto length = static_cast<int64_t>(count_code_points(text));
   if (width <= length) return text;
   const auto missing = static_cast<size_t>(width - length);
-  interpreter.charge(missing / 16 + 1, missing);
+  runtime.charge(missing / 16 + 1, missing);
   // str.center puts the odd one left when the width is odd, else right.
   const size_t left = text_side == Side::kLeft ? 0
                       : text_side == Side::kRight

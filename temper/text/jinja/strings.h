@@ -11,7 +11,7 @@
 
 namespace temper::jinja {
 
-class Interpreter;
+class Runtime;
 
 // First place of `part` at or after byte `from`, in linear time; npos when there is none.
 size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
@@ -20,7 +20,7 @@ size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
 Value escaped(const Value& value);
 
 // str.replace; a negative count means all. Paid for before it is made.
-std::string replace_text(Interpreter& interpreter, const std::string& text, const std::string& old,
+std::string replace_text(Runtime& runtime, const std::string& text, const std::string& old,
                          const std::string& with, int64_t count);
 
 // str.strip and its halves: white space, or any of `chars`.
@@ -44,7 +44,7 @@ std::optional<double> parse_real(std::string_view text);
 
 // Adds as many fill characters as bring the text to `width`, as str.center, ljust and rjust do.
 enum class Side { kLeft, kRight, kBoth };
-std::string pad(Interpreter& interpreter, const std::string& text, int64_t width,
-                const std::string& fill, Side text_side);
+std::string pad(Runtime& runtime, const std::string& text, int64_t width, const std::string& fill,
+                Side text_side);
 
 }  // namespace temper::jinja

@@ -3,15 +3,15 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/filters/filters.h"
-#include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/methods.h"
+#include "temper/text/jinja/runtime.h"
 
 namespace temper::jinja {
 namespace {
 void no_arguments(const char* name, Arguments arguments) { Bound(name, std::move(arguments), {}); }
 
 template <bool (*predicate)(const Value&)>
-bool simple(Interpreter&, const Value& value, Arguments arguments) {
+bool simple(Runtime&, const Value& value, Arguments arguments) {
   no_arguments("test", std::move(arguments));
   return predicate(value);
 }
@@ -38,47 +38,47 @@ bool is_callable(const Value& v) {
 }
 
 template <bool upper>
-bool is_case(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool is_case(Runtime& runtime, const Value& value, Arguments arguments) {
   no_arguments("test", std::move(arguments));
-  return has_case(interpreter.text(value), upper);
+  return has_case(runtime.text(value), upper);
 }
 
 template <int remainder>
-bool parity(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool parity(Runtime& runtime, const Value& value, Arguments arguments) {
   no_arguments("test", std::move(arguments));
-  return equal(interpreter.arithmetic(Arithmetic::kModulo, value, 2), remainder);
+  return equal(runtime.arithmetic(Arithmetic::kModulo, value, 2), remainder);
 }
 
-bool divisible(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool divisible(Runtime& runtime, const Value& value, Arguments arguments) {
   const Bound bound("divisibleby", std::move(arguments), {"num"}, 1);
-  return equal(interpreter.arithmetic(Arithmetic::kModulo, value, bound[0]), 0);
+  return equal(runtime.arithmetic(Arithmetic::kModulo, value, bound[0]), 0);
 }
 
 template <Relation op>
-bool related(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool related(Runtime& runtime, const Value& value, Arguments arguments) {
   const Bound bound("test", std::move(arguments), {"other"}, 1);
-  return interpreter.relation(op, value, bound[0]);
+  return runtime.relation(op, value, bound[0]);
 }
 
 // Python's `is`. Texts and numbers that are equal count as the same object, as constants of one
 // template are.
-bool same_as(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool same_as(Runtime& runtime, const Value& value, Arguments arguments) {
   const Bound bound("sameas", std::move(arguments), {"other"}, 1);
   const Value& other = bound[0];
   if (value.data().index() != other.data().index()) return false;
   if (const auto* list = value.get_if<List>()) return list->data == other.get_if<List>()->data;
   if (const auto* dict = value.get_if<Dict>()) return dict->data == other.get_if<Dict>()->data;
-  return interpreter.relation(Relation::kEqual, value, other);
+  return runtime.relation(Relation::kEqual, value, other);
 }
 
-bool is_filter(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool is_filter(Runtime& runtime, const Value& value, Arguments arguments) {
   no_arguments("filter", std::move(arguments));
-  return value.is_string() && interpreter.has_filter(value.text());
+  return value.is_string() && runtime.has_filter(value.text());
 }
 
-bool is_test(Interpreter& interpreter, const Value& value, Arguments arguments) {
+bool is_test(Runtime& runtime, const Value& value, Arguments arguments) {
   no_arguments("test", std::move(arguments));
-  return value.is_string() && interpreter.has_test(value.text());
+  return value.is_string() && runtime.has_test(value.text());
 }
 }  // namespace
 

@@ -14,7 +14,7 @@ class AttributePath {
   // None: the value itself. A text is split at its dots, and parts of digits are indices.
   explicit AttributePath(const Value& attribute);
 
-  Value get(Interpreter& interpreter, Value value, const Value* fallback = nullptr) const;
+  Value get(Runtime& runtime, Value value, const Value* fallback = nullptr) const;
 
  private:
   std::vector<Value> parts_;
@@ -27,53 +27,53 @@ std::vector<AttributePath> attribute_paths(const Value& attribute);
 Value without_case(const Value& value);
 
 // On text (filters_text.cpp).
-Value upper(Interpreter&, Value, Arguments);
-Value lower(Interpreter&, Value, Arguments);
-Value capitalize(Interpreter&, Value, Arguments);
-Value title(Interpreter&, Value, Arguments);
-Value trim(Interpreter&, Value, Arguments);
-Value replace(Interpreter&, Value, Arguments);
-Value indent(Interpreter&, Value, Arguments);
-Value center(Interpreter&, Value, Arguments);
-Value truncate(Interpreter&, Value, Arguments);
-Value word_count(Interpreter&, Value, Arguments);
-Value format(Interpreter&, Value, Arguments);
-Value string(Interpreter&, Value, Arguments);
-Value safe(Interpreter&, Value, Arguments);
-Value escape(Interpreter&, Value, Arguments);
-Value force_escape(Interpreter&, Value, Arguments);
-Value url_encode(Interpreter&, Value, Arguments);
-Value to_json(Interpreter&, Value, Arguments);
+Value upper(Runtime&, Value, Arguments);
+Value lower(Runtime&, Value, Arguments);
+Value capitalize(Runtime&, Value, Arguments);
+Value title(Runtime&, Value, Arguments);
+Value trim(Runtime&, Value, Arguments);
+Value replace(Runtime&, Value, Arguments);
+Value indent(Runtime&, Value, Arguments);
+Value center(Runtime&, Value, Arguments);
+Value truncate(Runtime&, Value, Arguments);
+Value word_count(Runtime&, Value, Arguments);
+Value format(Runtime&, Value, Arguments);
+Value string(Runtime&, Value, Arguments);
+Value safe(Runtime&, Value, Arguments);
+Value escape(Runtime&, Value, Arguments);
+Value force_escape(Runtime&, Value, Arguments);
+Value url_encode(Runtime&, Value, Arguments);
+Value to_json(Runtime&, Value, Arguments);
 
 // On one value (filters_value.cpp).
-Value use_default(Interpreter&, Value, Arguments);
-Value attr(Interpreter&, Value, Arguments);
-Value to_int(Interpreter&, Value, Arguments);
-Value to_float(Interpreter&, Value, Arguments);
-Value absolute(Interpreter&, Value, Arguments);
-Value round(Interpreter&, Value, Arguments);
-Value length(Interpreter&, Value, Arguments);
+Value use_default(Runtime&, Value, Arguments);
+Value attr(Runtime&, Value, Arguments);
+Value to_int(Runtime&, Value, Arguments);
+Value to_float(Runtime&, Value, Arguments);
+Value absolute(Runtime&, Value, Arguments);
+Value round(Runtime&, Value, Arguments);
+Value length(Runtime&, Value, Arguments);
 
 // On what can be iterated over (filters_sequence.cpp, filters_order.cpp).
-Value first(Interpreter&, Value, Arguments);
-Value last(Interpreter&, Value, Arguments);
-Value list(Interpreter&, Value, Arguments);
-Value items(Interpreter&, Value, Arguments);
-Value join(Interpreter&, Value, Arguments);
-Value reverse(Interpreter&, Value, Arguments);
-Value batch(Interpreter&, Value, Arguments);
-Value slices(Interpreter&, Value, Arguments);
-Value map(Interpreter&, Value, Arguments);
-Value select(Interpreter&, Value, Arguments);
-Value reject(Interpreter&, Value, Arguments);
-Value select_attr(Interpreter&, Value, Arguments);
-Value reject_attr(Interpreter&, Value, Arguments);
-Value sum(Interpreter&, Value, Arguments);
-Value sort(Interpreter&, Value, Arguments);
-Value dict_sort(Interpreter&, Value, Arguments);
-Value unique(Interpreter&, Value, Arguments);
-Value min(Interpreter&, Value, Arguments);
-Value max(Interpreter&, Value, Arguments);
-Value group_by(Interpreter&, Value, Arguments);
+Value first(Runtime&, Value, Arguments);
+Value last(Runtime&, Value, Arguments);
+Value list(Runtime&, Value, Arguments);
+Value items(Runtime&, Value, Arguments);
+Value join(Runtime&, Value, Arguments);
+Value reverse(Runtime&, Value, Arguments);
+Value batch(Runtime&, Value, Arguments);
+Value slices(Runtime&, Value, Arguments);
+Value map(Runtime&, Value, Arguments);
+Value select(Runtime&, Value, Arguments);
+Value reject(Runtime&, Value, Arguments);
+Value select_attr(Runtime&, Value, Arguments);
+Value reject_attr(Runtime&, Value, Arguments);
+Value sum(Runtime&, Value, Arguments);
+Value sort(Runtime&, Value, Arguments);
+Value dict_sort(Runtime&, Value, Arguments);
+Value unique(Runtime&, Value, Arguments);
+Value min(Runtime&, Value, Arguments);
+Value max(Runtime&, Value, Arguments);
+Value group_by(Runtime&, Value, Arguments);
 
 }  // namespace temper::jinja::filters

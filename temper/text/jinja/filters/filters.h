@@ -7,8 +7,8 @@
 
 namespace temper::jinja {
 
-using FilterFunction = Value (*)(Interpreter&, Value input, Arguments);
-using TestFunction = bool (*)(Interpreter&, const Value& input, Arguments);
+using FilterFunction = Value (*)(Runtime&, Value input, Arguments);
+using TestFunction = bool (*)(Runtime&, const Value& input, Arguments);
 
 // Null when there is none of that name.
 FilterFunction find_filter(const std::string& name);

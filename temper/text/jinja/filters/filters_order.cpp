@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/filters/filter_functions.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/strings.h"
 #include "temper/text/jinja/unicode.h"
 
@@ -16,10 +16,10 @@ struct Keyed {
 };
 
 // A stable sort; the work of all its comparisons is charged before.
-void sort_by_key(Interpreter& interpreter, std::vector<Keyed>& items, bool descending) {
+void sort_by_key(Runtime& runtime, std::vector<Keyed>& items, bool descending) {
   size_t total = 0;
   for (const Keyed& item : items) total = saturating_add(total, weight(item.key));
-  for (int rounds = std::bit_width(items.size()); rounds > 0; --rounds) interpreter.charge(total);
+  for (int rounds = std::bit_width(items.size()); rounds > 0; --rounds) runtime.charge(total);
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
     return descending ? less(b.key, a.key) : less(a.key, b.key);
   });
@@ -35,14 +35,14 @@ Value folded(const Value& key, bool case_sensitive) {
   return case_sensitive ? key : without_case(key);
 }
 
-Value extreme(Interpreter& interpreter, const Value& input, Arguments arguments, bool largest) {
+Value extreme(Runtime& runtime, const Value& input, Arguments arguments, bool largest) {
   const Bound bound("min/max", std::move(arguments), {"case_sensitive", "attribute"});
   const AttributePath path(bound.get(1, None{}));
   const bool case_sensitive = bound.flag(0, false);
   std::optional<Keyed> best;
-  for (const Value& item : interpreter.items_of(input)) {
-    Value key = folded(path.get(interpreter, item), case_sensitive);
-    if (best) interpreter.charge(std::min(weight(key), weight(best->key)));
+  for (const Value& item : runtime.items_of(input)) {
+    Value key = folded(path.get(runtime, item), case_sensitive);
+    if (best) runtime.charge(std::min(weight(key), weight(best->key)));
     if (!best || (largest ? less(best->key, key) : less(key, best->key)))
       best = Keyed{std::move(key), item};
   }
@@ -64,10 +64,10 @@ AttributePath::AttributePath(const Value& attribute) {
   if (parts_.size() > 100) throw Failure("attribute path too long");
 }
 
-Value AttributePath::get(Interpreter& interpreter, Value value, const Value* fallback) const {
+Value AttributePath::get(Runtime& runtime, Value value, const Value* fallback) const {
   for (const Value& part : parts_) {
-    interpreter.charge(1);
-    value = interpreter.item(value, part);
+    runtime.charge(1);
+    value = runtime.item(value, part);
     if (fallback && value.is_undefined()) value = *fallback;
   }
   return value;
@@ -89,22 +89,22 @@ Value without_case(const Value& value) {
   return value.is_string() ? Value(to_lower(value.text())) : value;
 }
 
-Value sort(Interpreter& interpreter, Value input, Arguments arguments) {
+Value sort(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("sort", std::move(arguments), {"reverse", "case_sensitive", "attribute"});
   const auto paths = attribute_paths(bound.get(2, None{}));
   const bool case_sensitive = bound.flag(1, false);
   std::vector<Keyed> items;
-  for (Value& item : interpreter.items_of(input)) {
+  for (Value& item : runtime.items_of(input)) {
     Values key;
     for (const AttributePath& path : paths)
-      key.push_back(folded(path.get(interpreter, item), case_sensitive));
+      key.push_back(folded(path.get(runtime, item), case_sensitive));
     items.push_back({make_list(std::move(key)), std::move(item)});
   }
-  sort_by_key(interpreter, items, bound.flag(0, false));
+  sort_by_key(runtime, items, bound.flag(0, false));
   return make_list(values_of(std::move(items)));
 }
 
-Value dict_sort(Interpreter& interpreter, Value input, Arguments arguments) {
+Value dict_sort(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("dictsort", std::move(arguments), {"case_sensitive", "by", "reverse"});
   const std::string by = bound.text(1, "key");
   if (by != "key" && by != "value")
@@ -116,20 +116,20 @@ Value dict_sort(Interpreter& interpreter, Value input, Arguments arguments) {
     items.push_back(
         {folded(by == "key" ? key : value, bound.flag(0, false)), make_tuple({key, value})});
   }
-  sort_by_key(interpreter, items, bound.flag(2, false));
+  sort_by_key(runtime, items, bound.flag(2, false));
   return make_list(values_of(std::move(items)));
 }
 
-Value unique(Interpreter& interpreter, Value input, Arguments arguments) {
+Value unique(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("unique", std::move(arguments), {"case_sensitive", "attribute"});
   const AttributePath path(bound.get(1, None{}));
   Values kept;
   Pairs seen;  // key -> the item that came first with it
   std::optional<std::string> failure;
   try {
-    for (const Value& item : interpreter.items_of(input)) {
-      Value key = folded(path.get(interpreter, item), bound.flag(0, false));
-      interpreter.charge(weight(key), sizeof(Value));
+    for (const Value& item : runtime.items_of(input)) {
+      Value key = folded(path.get(runtime, item), bound.flag(0, false));
+      runtime.charge(weight(key), sizeof(Value));
       hash(key);
       seen.emplace_back(std::move(key), item);
     }
@@ -146,7 +146,7 @@ Value unique(Interpreter& interpreter, Value input, Arguments arguments) {
   std::vector<bool> repeated(seen.size());
   for (size_t i = 0; i < order.size(); ++i) {
     for (size_t j = i + 1; j < order.size() && order[j].first == order[i].first; ++j) {
-      interpreter.charge(1);
+      runtime.charge(1);
       if (equal(seen[order[i].second].first, seen[order[j].second].first))
         repeated[order[j].second] = true;
     }
@@ -157,23 +157,23 @@ Value unique(Interpreter& interpreter, Value input, Arguments arguments) {
   return Value(std::make_shared<Iterator>(std::move(kept), std::move(failure)));
 }
 
-Value min(Interpreter& interpreter, Value input, Arguments arguments) {
-  return extreme(interpreter, input, std::move(arguments), false);
+Value min(Runtime& runtime, Value input, Arguments arguments) {
+  return extreme(runtime, input, std::move(arguments), false);
 }
-Value max(Interpreter& interpreter, Value input, Arguments arguments) {
-  return extreme(interpreter, input, std::move(arguments), true);
+Value max(Runtime& runtime, Value input, Arguments arguments) {
+  return extreme(runtime, input, std::move(arguments), true);
 }
 
-Value group_by(Interpreter& interpreter, Value input, Arguments arguments) {
+Value group_by(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("groupby", std::move(arguments), {"attribute", "default", "case_sensitive"}, 1);
   const AttributePath path(bound[0]);
   const Value* fallback = bound.has(1) && !bound[1].is_none() ? &bound[1] : nullptr;
   std::vector<Keyed> items;
-  for (Value& item : interpreter.items_of(input)) {
-    Value key = folded(path.get(interpreter, item, fallback), bound.flag(2, false));
+  for (Value& item : runtime.items_of(input)) {
+    Value key = folded(path.get(runtime, item, fallback), bound.flag(2, false));
     items.push_back({std::move(key), std::move(item)});
   }
-  sort_by_key(interpreter, items, false);
+  sort_by_key(runtime, items, false);
   Values groups;
   for (size_t i = 0; i < items.size();) {
     Values members;
@@ -181,7 +181,7 @@ Value group_by(Interpreter& interpreter, Value input, Arguments arguments) {
     for (; i < items.size() && equal(items[i].key, items[start].key); ++i)
       members.push_back(items[i].value);
     // The group is called by its first member's own spelling.
-    Value grouper = path.get(interpreter, members[0], fallback);
+    Value grouper = path.get(runtime, members[0], fallback);
     groups.push_back(make_group(std::move(grouper), make_list(std::move(members))));
   }
   return make_list(std::move(groups));

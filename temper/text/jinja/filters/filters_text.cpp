@@ -3,21 +3,21 @@
 #include "temper/base/error.h"
 #include "temper/text/jinja/filters/filter_functions.h"
 #include "temper/text/jinja/format/format.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/strings.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja::filters {
 namespace {
 // markupsafe.soft_str: str(), but Markup stays Markup.
-Value soft_text(Interpreter& interpreter, const Value& value) {
-  return value.is_string() ? value : Value(interpreter.text(value));
+Value soft_text(Runtime& runtime, const Value& value) {
+  return value.is_string() ? value : Value(runtime.text(value));
 }
 
-Value changed(Interpreter& interpreter, const Value& input, Arguments arguments, const char* name,
+Value changed(Runtime& runtime, const Value& input, Arguments arguments, const char* name,
               std::string (*change)(std::string_view)) {
   Bound(name, std::move(arguments), {});
-  const Value text = soft_text(interpreter, input);
+  const Value text = soft_text(runtime, input);
   return Value(change(text.text()), text.is_markup());
 }
 
@@ -55,36 +55,36 @@ std::string url_quoted(const std::string& text, bool for_query) {
 }
 }  // namespace
 
-Value upper(Interpreter& interpreter, Value input, Arguments arguments) {
-  return changed(interpreter, input, std::move(arguments), "upper", to_upper);
+Value upper(Runtime& runtime, Value input, Arguments arguments) {
+  return changed(runtime, input, std::move(arguments), "upper", to_upper);
 }
-Value lower(Interpreter& interpreter, Value input, Arguments arguments) {
-  return changed(interpreter, input, std::move(arguments), "lower", to_lower);
+Value lower(Runtime& runtime, Value input, Arguments arguments) {
+  return changed(runtime, input, std::move(arguments), "lower", to_lower);
 }
-Value capitalize(Interpreter& interpreter, Value input, Arguments arguments) {
-  return changed(interpreter, input, std::move(arguments), "capitalize", jinja::capitalize);
+Value capitalize(Runtime& runtime, Value input, Arguments arguments) {
+  return changed(runtime, input, std::move(arguments), "capitalize", jinja::capitalize);
 }
-Value title(Interpreter& interpreter, Value input, Arguments arguments) {
-  return changed(interpreter, input, std::move(arguments), "title", title_filter);
+Value title(Runtime& runtime, Value input, Arguments arguments) {
+  return changed(runtime, input, std::move(arguments), "title", title_filter);
 }
 
-Value trim(Interpreter& interpreter, Value input, Arguments arguments) {
+Value trim(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("trim", std::move(arguments), {"chars"});
-  const Value text = soft_text(interpreter, input);
+  const Value text = soft_text(runtime, input);
   std::optional<std::string> chars;
   if (bound.has(0) && !bound[0].is_none()) chars = bound.text(0, "");
-  if (chars) interpreter.charge(text.text().size() * chars->size() / 16);
+  if (chars) runtime.charge(text.text().size() * chars->size() / 16);
   return Value(strip_text(text.text(), chars, true, true), text.is_markup());
 }
 
-Value replace(Interpreter& interpreter, Value input, Arguments arguments) {
+Value replace(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("replace", std::move(arguments), {"old", "new", "count"}, 2);
   const int64_t count = bound.has(2) && !bound[2].is_none() ? bound.integer(2, -1) : -1;
-  return replace_text(interpreter, interpreter.text(input), interpreter.text(bound[0]),
-                      interpreter.text(bound[1]), count);
+  return replace_text(runtime, runtime.text(input), runtime.text(bound[0]), runtime.text(bound[1]),
+                      count);
 }
 
-Value indent(Interpreter& interpreter, Value input, Arguments arguments) {
+Value indent(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("indent", std::move(arguments), {"width", "first", "blank"});
   if (input.is_undefined()) throw Failure(*input.get_if<Undefined>()->message);
   if (!input.is_string()) throw Failure("indent takes a string, not " + type_name(input));
@@ -92,7 +92,7 @@ Value indent(Interpreter& interpreter, Value input, Arguments arguments) {
   if (bound.has(0) && bound[0].is_string()) {
     indentation = bound[0].text();
   } else {
-    indentation = pad(interpreter, "", std::max(bound.integer(0, 4), int64_t{0}), " ", Side::kLeft);
+    indentation = pad(runtime, "", std::max(bound.integer(0, 4), int64_t{0}), " ", Side::kLeft);
   }
   const std::string text = input.text() + "\n";
   const bool blank = bound.flag(2, false);
@@ -100,7 +100,7 @@ Value indent(Interpreter& interpreter, Value input, Arguments arguments) {
   bool first_line = true;
   for (const std::string_view line : split_lines(text)) {
     if (!first_line) {
-      interpreter.charge(1, indentation.size());
+      runtime.charge(1, indentation.size());
       out += '\n';
       if (blank || !line.empty()) out += indentation;
     }
@@ -110,14 +110,13 @@ Value indent(Interpreter& interpreter, Value input, Arguments arguments) {
   return Value(std::move(out), input.is_markup());
 }
 
-Value center(Interpreter& interpreter, Value input, Arguments arguments) {
+Value center(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("center", std::move(arguments), {"width"});
-  const Value text = soft_text(interpreter, input);
-  return Value(pad(interpreter, text.text(), bound.integer(0, 80), " ", Side::kBoth),
-               text.is_markup());
+  const Value text = soft_text(runtime, input);
+  return Value(pad(runtime, text.text(), bound.integer(0, 80), " ", Side::kBoth), text.is_markup());
 }
 
-Value truncate(Interpreter&, Value input, Arguments arguments) {
+Value truncate(Runtime&, Value input, Arguments arguments) {
   const Bound bound("truncate", std::move(arguments), {"length", "killwords", "end", "leeway"});
   if (!input.is_string()) throw Failure("truncate takes a string, not " + type_name(input));
   const std::string end = bound.text(2, "...");
@@ -134,9 +133,9 @@ Value truncate(Interpreter&, Value input, Arguments arguments) {
   return kept + end;
 }
 
-Value word_count(Interpreter& interpreter, Value input, Arguments arguments) {
+Value word_count(Runtime& runtime, Value input, Arguments arguments) {
   Bound("wordcount", std::move(arguments), {});
-  const std::string text = interpreter.text(input);
+  const std::string text = runtime.text(input);
   int64_t words = 0;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -147,56 +146,55 @@ Value word_count(Interpreter& interpreter, Value input, Arguments arguments) {
   return words;
 }
 
-Value format(Interpreter& interpreter, Value input, Arguments arguments) {
+Value format(Runtime& runtime, Value input, Arguments arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty()) {
     throw Failure("can't handle positional and keyword arguments at the same time");
   }
-  const Value text = soft_text(interpreter, input);
+  const Value text = soft_text(runtime, input);
   if (arguments.named.empty())
-    return format_percent(interpreter, text, make_tuple(std::move(arguments.positional)));
+    return format_percent(runtime, text, make_tuple(std::move(arguments.positional)));
   Pairs pairs;
   for (auto& [name, value] : arguments.named) pairs.emplace_back(Value(name), std::move(value));
-  return format_percent(interpreter, text, make_dict(std::move(pairs)));
+  return format_percent(runtime, text, make_dict(std::move(pairs)));
 }
 
-Value string(Interpreter& interpreter, Value input, Arguments arguments) {
+Value string(Runtime& runtime, Value input, Arguments arguments) {
   Bound("string", std::move(arguments), {});
-  return soft_text(interpreter, input);
+  return soft_text(runtime, input);
 }
 
-Value safe(Interpreter& interpreter, Value input, Arguments arguments) {
+Value safe(Runtime& runtime, Value input, Arguments arguments) {
   Bound("safe", std::move(arguments), {});
-  return Value(interpreter.text(input), true);
+  return Value(runtime.text(input), true);
 }
 
-Value escape(Interpreter& interpreter, Value input, Arguments arguments) {
+Value escape(Runtime& runtime, Value input, Arguments arguments) {
   Bound("escape", std::move(arguments), {});
-  return escaped(soft_text(interpreter, input));
+  return escaped(soft_text(runtime, input));
 }
 
-Value force_escape(Interpreter& interpreter, Value input, Arguments arguments) {
+Value force_escape(Runtime& runtime, Value input, Arguments arguments) {
   Bound("forceescape", std::move(arguments), {});
-  return escaped(Value(interpreter.text(input)));
+  return escaped(Value(runtime.text(input)));
 }
 
-Value url_encode(Interpreter& interpreter, Value input, Arguments arguments) {
+Value url_encode(Runtime& runtime, Value input, Arguments arguments) {
   Bound("urlencode", std::move(arguments), {});
-  if (input.is_string() || !is_iterable(input)) return url_quoted(interpreter.text(input), false);
+  if (input.is_string() || !is_iterable(input)) return url_quoted(runtime.text(input), false);
   const bool is_dict = input.is_dict();
   if (is_dict) input = Value(std::make_shared<View>(*input.get_if<Dict>(), View::Kind::kItems));
   std::string out;
-  for (const Value& item : interpreter.items_of(input)) {
-    const Values pair = interpreter.items_of(item);
+  for (const Value& item : runtime.items_of(input)) {
+    const Values pair = runtime.items_of(item);
     if (pair.size() != 2) throw Failure("urlencode takes pairs");
     if (!out.empty()) out += '&';
-    out += url_quoted(interpreter.text(pair[0]), true) + "=" +
-           url_quoted(interpreter.text(pair[1]), true);
-    interpreter.charge(1, out.size() / 16);
+    out += url_quoted(runtime.text(pair[0]), true) + "=" + url_quoted(runtime.text(pair[1]), true);
+    runtime.charge(1, out.size() / 16);
   }
   return out;
 }
 
-Value to_json(Interpreter& interpreter, Value input, Arguments arguments) {
+Value to_json(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("tojson", std::move(arguments),
                     {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
@@ -208,19 +206,18 @@ Value to_json(Interpreter& interpreter, Value input, Arguments arguments) {
     if (bound[1].is_string()) {
       style.indent = bound[1].text();
     } else {
-      style.indent =
-          pad(interpreter, "", std::max(bound.integer(1, 0), int64_t{0}), " ", Side::kLeft);
+      style.indent = pad(runtime, "", std::max(bound.integer(1, 0), int64_t{0}), " ", Side::kLeft);
     }
   }
   if (bound.has(2) && !bound[2].is_none()) {
-    const Values separators = interpreter.items_of(bound[2]);
+    const Values separators = runtime.items_of(bound[2]);
     if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string()) {
       throw Failure("tojson: separators must be a pair of strings");
     }
     style.item_separator = separators[0].text();
     style.key_separator = separators[1].text();
   }
-  return json_dumps(interpreter, input, style);
+  return json_dumps(runtime, input, style);
 }
 
 }  // namespace temper::jinja::filters

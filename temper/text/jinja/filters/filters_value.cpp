@@ -4,7 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/filters/filter_functions.h"
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/strings.h"
 
 namespace temper::jinja::filters {
@@ -44,20 +44,20 @@ int64_t round_digits(int64_t value, int64_t digits) {
 }
 }  // namespace
 
-Value use_default(Interpreter&, Value input, Arguments arguments) {
+Value use_default(Runtime&, Value input, Arguments arguments) {
   const Bound bound("default", std::move(arguments), {"default_value", "boolean"});
   const bool replaced = input.is_undefined() || (bound.flag(1, false) && !truth(input));
   return replaced ? bound.get(0, "") : input;
 }
 
-Value attr(Interpreter&, Value input, Arguments arguments) {
+Value attr(Runtime&, Value input, Arguments arguments) {
   const Bound bound("attr", std::move(arguments), {"name"}, 1);
   const std::string name = bound.text(0, "");
   if (const auto* undefined = input.get_if<Undefined>()) throw Failure(*undefined->message);
   return find_method(input, name).value_or(make_undefined(str("no attribute '", name, "'")));
 }
 
-Value to_int(Interpreter&, Value input, Arguments arguments) {
+Value to_int(Runtime&, Value input, Arguments arguments) {
   const Bound bound("int", std::move(arguments), {"default", "base"});
   if (const auto* undefined = input.get_if<Undefined>()) throw Failure(*undefined->message);
   if (input.is_integral()) return input.integer();
@@ -71,7 +71,7 @@ Value to_int(Interpreter&, Value input, Arguments arguments) {
   return bound.get(0, 0);
 }
 
-Value to_float(Interpreter&, Value input, Arguments arguments) {
+Value to_float(Runtime&, Value input, Arguments arguments) {
   const Bound bound("float", std::move(arguments), {"default"});
   if (const auto* undefined = input.get_if<Undefined>()) throw Failure(*undefined->message);
   if (input.is_number()) return input.real();
@@ -81,15 +81,15 @@ Value to_float(Interpreter&, Value input, Arguments arguments) {
   return bound.get(0, 0.0);
 }
 
-Value absolute(Interpreter& interpreter, Value input, Arguments arguments) {
+Value absolute(Runtime& runtime, Value input, Arguments arguments) {
   Bound("abs", std::move(arguments), {});
   if (!input.is_number())
     throw Failure(str("bad operand type for abs(): '", type_name(input), "'"));
   const bool negative = input.is<double>() ? std::signbit(input.real()) : input.integer() < 0;
-  return interpreter.negate(input, negative ? '-' : '+');
+  return runtime.negate(input, negative ? '-' : '+');
 }
 
-Value round(Interpreter& interpreter, Value input, Arguments arguments) {
+Value round(Runtime& runtime, Value input, Arguments arguments) {
   const Bound bound("round", std::move(arguments), {"precision", "method"});
   const int64_t precision = bound.integer(0, 0);
   const std::string method = bound.text(1, "common");
@@ -101,13 +101,13 @@ Value round(Interpreter& interpreter, Value input, Arguments arguments) {
     return input.is<double>() ? Value(round_digits(input.real(), precision))
                               : Value(round_digits(input.integer(), precision));
   }
-  const Value scale = interpreter.arithmetic(Arithmetic::kPower, 10, precision);
-  const Value scaled = interpreter.arithmetic(Arithmetic::kMultiply, input, scale);
+  const Value scale = runtime.arithmetic(Arithmetic::kPower, 10, precision);
+  const Value scaled = runtime.arithmetic(Arithmetic::kMultiply, input, scale);
   const double whole = method == "ceil" ? std::ceil(scaled.real()) : std::floor(scaled.real());
-  return interpreter.arithmetic(Arithmetic::kDivide, truncated(whole), scale);
+  return runtime.arithmetic(Arithmetic::kDivide, truncated(whole), scale);
 }
 
-Value length(Interpreter&, Value input, Arguments arguments) {
+Value length(Runtime&, Value input, Arguments arguments) {
   Bound("length", std::move(arguments), {});
   const auto n = length_of(input);
   if (!n) throw Failure(str("object of type '", type_name(input), "' has no len()"));

@@ -14,8 +14,8 @@ constexpr int kMaxDepthOfSpecs = 2;
 
 class Braces {
  public:
-  Braces(Interpreter& interpreter, const Arguments& arguments, bool markup)
-      : interpreter_(interpreter), arguments_(arguments), markup_(markup) {}
+  Braces(Runtime& runtime, const Arguments& arguments, bool markup)
+      : runtime_(runtime), arguments_(arguments), markup_(markup) {}
 
   std::string run(const std::string& format, int depth) {
     if (depth < 0) throw Failure("Max string recursion exceeded");
@@ -30,7 +30,7 @@ class Braces {
         throw Failure("Single '}' encountered in format string");
       } else if (c == '{') {
         out += field(format, ++i, depth);
-        interpreter_.charge(1);
+        runtime_.charge(1);
       } else {
         out += c;
         ++i;
@@ -78,14 +78,14 @@ class Braces {
   std::string convert(const Value& value, char conversion, const std::string& spec) {
     std::string out;
     if (conversion == 'r' || conversion == 'a') {
-      interpreter_.charge(weight(value));
-      out = format_value(interpreter_, Value(to_repr(value)), spec);
+      runtime_.charge(weight(value));
+      out = format_value(runtime_, Value(to_repr(value)), spec);
     } else if (conversion == 's') {
-      out = format_value(interpreter_, Value(interpreter_.text(value)), spec);
+      out = format_value(runtime_, Value(runtime_.text(value)), spec);
     } else if (conversion) {
       throw Failure(str("Unknown conversion specifier ", conversion));
     } else {
-      out = format_value(interpreter_, value, spec);
+      out = format_value(runtime_, value, spec);
     }
     return markup_ && !value.is_markup() ? escaped(Value(std::move(out))).text() : out;
   }
@@ -98,7 +98,7 @@ class Braces {
       if (name[i] == '.') {
         const size_t end = std::min(name.find_first_of(".[", i + 1), name.size());
         if (end == i + 1) throw Failure("Empty attribute in format string");
-        value = interpreter_.attribute(value, name.substr(i + 1, end - i - 1));
+        value = runtime_.attribute(value, name.substr(i + 1, end - i - 1));
         i = end;
       } else {
         const size_t end = name.find(']', i);
@@ -106,7 +106,7 @@ class Braces {
         const std::string key = name.substr(i + 1, end - i - 1);
         if (key.empty()) throw Failure("Empty attribute in format string");
         const bool is_number = key.find_first_not_of("0123456789") == std::string::npos;
-        value = interpreter_.item(value, is_number ? Value(*parse_integer(key, 10)) : Value(key));
+        value = runtime_.item(value, is_number ? Value(*parse_integer(key, 10)) : Value(key));
         i = end + 1;
         if (i < name.size() && name[i] != '.' && name[i] != '[') {
           throw Failure("Only '.' or '[' may follow ']' in format field specifier");
@@ -135,7 +135,7 @@ class Braces {
     throw Failure(str("no argument named '", name, "' to format"));
   }
 
-  Interpreter& interpreter_;
+  Runtime& runtime_;
   const Arguments& arguments_;
   bool markup_;
   std::optional<bool> numbered_;
@@ -144,11 +144,10 @@ class Braces {
 
 }  // namespace
 
-Value format_braces(Interpreter& interpreter, const Value& format, const Arguments& arguments) {
-  interpreter.charge(format.text().size() / 4);
-  return Value(
-      Braces(interpreter, arguments, format.is_markup()).run(format.text(), kMaxDepthOfSpecs),
-      format.is_markup());
+Value format_braces(Runtime& runtime, const Value& format, const Arguments& arguments) {
+  runtime.charge(format.text().size() / 4);
+  return Value(Braces(runtime, arguments, format.is_markup()).run(format.text(), kMaxDepthOfSpecs),
+               format.is_markup());
 }
 
 }  // namespace temper::jinja

@@ -8,13 +8,13 @@
 namespace temper::jinja {
 
 // format % values: a tuple gives its items in order, a dict by name, all else is the one value.
-Value format_percent(Interpreter& interpreter, const Value& format, const Value& values);
+Value format_percent(Runtime& runtime, const Value& format, const Value& values);
 
 // str.format(*args, **kwargs).
-Value format_braces(Interpreter& interpreter, const Value& format, const Arguments& arguments);
+Value format_braces(Runtime& runtime, const Value& format, const Arguments& arguments);
 
 // The text of a value under a format specification such as ">10", ".2f" or ",".
-std::string format_value(Interpreter& interpreter, const Value& value, const std::string& spec);
+std::string format_value(Runtime& runtime, const Value& value, const std::string& spec);
 
 // json.dumps as transformers' tojson filter calls it.
 struct JsonStyle {
@@ -24,6 +24,6 @@ struct JsonStyle {
   std::string item_separator = ", ", key_separator = ": ";
   bool sort_keys = false;
 };
-std::string json_dumps(Interpreter& interpreter, const Value& value, const JsonStyle& style);
+std::string json_dumps(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace temper::jinja

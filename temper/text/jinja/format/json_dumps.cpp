@@ -4,8 +4,8 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/format/format.h"
-#include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/objects.h"
+#include "temper/text/jinja/runtime.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
@@ -71,8 +71,7 @@ std::string scalar(const Value& value) {
 
 class Writer {
  public:
-  Writer(Interpreter& interpreter, const JsonStyle& style)
-      : interpreter_(interpreter), style_(style) {}
+  Writer(Runtime& runtime, const JsonStyle& style) : runtime_(runtime), style_(style) {}
 
   void write(const Value& value, size_t level) {
     if (value.is_string()) {
@@ -106,7 +105,7 @@ class Writer {
 
   void line(size_t level) {
     if (!style_.pretty) return;
-    interpreter_.charge(1, 1 + level * style_.indent.size());
+    runtime_.charge(1, 1 + level * style_.indent.size());
     out_ += '\n';
     for (size_t i = 0; i < level; ++i) out_ += style_.indent;
   }
@@ -129,15 +128,15 @@ class Writer {
     });
   }
 
-  Interpreter& interpreter_;
+  Runtime& runtime_;
   const JsonStyle& style_;
   std::string out_;
 };
 }  // namespace
 
-std::string json_dumps(Interpreter& interpreter, const Value& value, const JsonStyle& style) {
-  interpreter.charge(weight(value));
-  Writer writer(interpreter, style);
+std::string json_dumps(Runtime& runtime, const Value& value, const JsonStyle& style) {
+  runtime.charge(weight(value));
+  Writer writer(runtime, style);
   writer.write(value, 0);
   return writer.take();
 }

@@ -14,8 +14,8 @@ namespace {
 
 class Percent {
  public:
-  Percent(Interpreter& interpreter, const std::string& format, const Value& values, bool markup)
-      : interpreter_(interpreter), format_(format), values_(values), markup_(markup) {}
+  Percent(Runtime& runtime, const std::string& format, const Value& values, bool markup)
+      : runtime_(runtime), format_(format), values_(values), markup_(markup) {}
 
   std::string run() {
     for (size_t i = 0; i < format_.size();) {
@@ -102,9 +102,9 @@ class Percent {
       case 'r':
       case 'a': {
         spec.zero = false;
-        std::string text = conversion == 's' ? interpreter_.text(value) : repr(value);
+        std::string text = conversion == 's' ? runtime_.text(value) : repr(value);
         if (markup_ && !value.is_markup()) text = escaped(Value(std::move(text))).text();
-        return format_text(interpreter_, std::move(text), spec);
+        return format_text(runtime_, std::move(text), spec);
       }
       case 'd':
       case 'i':
@@ -125,23 +125,23 @@ class Percent {
         if (!value.is_number()) throw Failure("must be real number, not " + type_name(value));
         spec.type = conversion;
         if (zero) spec.fill = "0", spec.align = '=';
-        return format_real(interpreter_, value.real(), spec);
+        return format_real(runtime_, value.real(), spec);
       case 'c':
         if (value.is_string() && count_code_points(value.text()) == 1) {
           spec.precision = -1;
-          return format_text(interpreter_, value.text(), spec);
+          return format_text(runtime_, value.text(), spec);
         }
         if (!value.is_integral()) throw Failure("%c requires int or char");
         spec.type = 'c';
         spec.precision = -1;
-        return format_integer(interpreter_, value.integer(), spec);
+        return format_integer(runtime_, value.integer(), spec);
       default:
         throw Failure(str("unsupported format character '", conversion, "'"));
     }
   }
 
   std::string repr(const Value& value) {
-    interpreter_.charge(weight(value));
+    runtime_.charge(weight(value));
     return to_repr(value);
   }
 
@@ -156,18 +156,18 @@ class Percent {
     bare.type = type;
     bare.alternate = spec.alternate;
     bare.sign = spec.sign;
-    std::string text = format_integer(interpreter_, n, bare);
+    std::string text = format_integer(runtime_, n, bare);
     const size_t digits_at = text.find_first_not_of(type == 'd' ? "+- " : "+- xX");
     size_t sign_end =
         type != 'd' && spec.alternate ? text.find(type) + 1 : std::min(digits_at, text.size());
     const std::string sign = text.substr(0, sign_end);
     const std::string digits =
-        pad(interpreter_, text.substr(sign_end), spec.precision, "0", Side::kRight);
+        pad(runtime_, text.substr(sign_end), spec.precision, "0", Side::kRight);
     if (zero) spec.fill = "0", spec.align = '=';
-    return place(interpreter_, spec, sign, digits);
+    return place(runtime_, spec, sign, digits);
   }
 
-  Interpreter& interpreter_;
+  Runtime& runtime_;
   const std::string& format_;
   const Value& values_;
   bool markup_;
@@ -177,9 +177,9 @@ class Percent {
 
 }  // namespace
 
-Value format_percent(Interpreter& interpreter, const Value& format, const Value& values) {
-  interpreter.charge(format.text().size() / 4);
-  return Value(Percent(interpreter, format.text(), values, format.is_markup()).run(),
+Value format_percent(Runtime& runtime, const Value& format, const Value& values) {
+  runtime.charge(format.text().size() / 4);
+  return Value(Percent(runtime, format.text(), values, format.is_markup()).run(),
                format.is_markup());
 }
 

@@ -100,19 +100,19 @@ FormatSpec parse_spec(const std::string& text) {
   return spec;
 }
 
-std::string place(Interpreter& interpreter, const FormatSpec& spec, const std::string& sign,
+std::string place(Runtime& runtime, const FormatSpec& spec, const std::string& sign,
                   const std::string& digits) {
   if (spec.align == '=') {
     const auto width = spec.width - static_cast<int64_t>(sign.size());
-    return sign + pad(interpreter, digits, width, spec.fill, Side::kRight);
+    return sign + pad(runtime, digits, width, spec.fill, Side::kRight);
   }
   const Side side = spec.align == '<'   ? Side::kLeft
                     : spec.align == '^' ? Side::kBoth
                                         : Side::kRight;
-  return pad(interpreter, sign + digits, spec.width, spec.fill, side);
+  return pad(runtime, sign + digits, spec.width, spec.fill, side);
 }
 
-std::string format_integer(Interpreter& interpreter, int64_t value, const FormatSpec& spec) {
+std::string format_integer(Runtime& runtime, int64_t value, const FormatSpec& spec) {
   if (spec.precision >= 0) throw Failure("Precision not allowed in integer format specifier");
   const uint64_t magnitude =
       value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -135,10 +135,10 @@ std::string format_integer(Interpreter& interpreter, int64_t value, const Format
   } else {
     throw Failure(str("Unknown format code '", spec.type, "' for object of type 'int'"));
   }
-  return place(interpreter, spec, sign, digits);
+  return place(runtime, spec, sign, digits);
 }
 
-std::string format_real(Interpreter& interpreter, double value, const FormatSpec& spec) {
+std::string format_real(Runtime& runtime, double value, const FormatSpec& spec) {
   char type = static_cast<char>(spec.type | 0x20);
   std::string digits;
   if (spec.type == '%') {
@@ -164,10 +164,10 @@ std::string format_real(Interpreter& interpreter, double value, const FormatSpec
     digits = group_digits(digits.substr(0, whole), spec.grouping, 3) + digits.substr(whole);
   }
   if (spec.type >= 'A' && spec.type <= 'Z') digits = to_upper(digits);
-  return place(interpreter, spec, sign_of(std::signbit(value) && !std::isnan(value), spec), digits);
+  return place(runtime, spec, sign_of(std::signbit(value) && !std::isnan(value), spec), digits);
 }
 
-std::string format_text(Interpreter& interpreter, std::string text, const FormatSpec& spec) {
+std::string format_text(Runtime& runtime, std::string text, const FormatSpec& spec) {
   if (spec.type && spec.type != 's')
     throw Failure(str("Unknown format code '", spec.type, "' for object of type 'str'"));
   if (spec.sign != '-') throw Failure("Sign not allowed in string format specifier");
@@ -179,21 +179,21 @@ std::string format_text(Interpreter& interpreter, std::string text, const Format
   const Side side = spec.align == '>'   ? Side::kRight
                     : spec.align == '^' ? Side::kBoth
                                         : Side::kLeft;
-  return pad(interpreter, text, spec.width, spec.fill, side);
+  return pad(runtime, text, spec.width, spec.fill, side);
 }
 
-std::string format_value(Interpreter& interpreter, const Value& value, const std::string& text) {
-  if (text.empty()) return interpreter.text(value);
+std::string format_value(Runtime& runtime, const Value& value, const std::string& text) {
+  if (text.empty()) return runtime.text(value);
   const FormatSpec spec = parse_spec(text);
-  if (value.is_string()) return format_text(interpreter, value.text(), spec);
+  if (value.is_string()) return format_text(runtime, value.text(), spec);
   const bool as_real =
       spec.type == '%' ||
       std::string_view("eEfFgG").find(spec.type ? spec.type : ' ') != std::string_view::npos;
   if (value.is<double>() || (value.is_integral() && as_real))
-    return format_real(interpreter, value.real(), spec);
+    return format_real(runtime, value.real(), spec);
   if (value.is_integral()) {
-    if (value.is<bool>() && spec.type == 0) return format_text(interpreter, to_text(value), spec);
-    return format_integer(interpreter, value.integer(), spec);
+    if (value.is<bool>() && spec.type == 0) return format_text(runtime, to_text(value), spec);
+    return format_integer(runtime, value.integer(), spec);
   }
   throw Failure(str("unsupported format string passed to ", type_name(value), ".__format__"));
 }

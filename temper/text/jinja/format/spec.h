@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/runtime.h"
 
 namespace temper::jinja {
 
@@ -23,12 +23,12 @@ FormatSpec parse_spec(const std::string& text);
 // The digits at `i`, which moves past them; 0 where there are none.
 int64_t read_number(const std::string& text, size_t& i);
 
-std::string format_integer(Interpreter& interpreter, int64_t value, const FormatSpec& spec);
-std::string format_real(Interpreter& interpreter, double value, const FormatSpec& spec);
-std::string format_text(Interpreter& interpreter, std::string text, const FormatSpec& spec);
+std::string format_integer(Runtime& runtime, int64_t value, const FormatSpec& spec);
+std::string format_real(Runtime& runtime, double value, const FormatSpec& spec);
+std::string format_text(Runtime& runtime, std::string text, const FormatSpec& spec);
 
 // Pads digits that have a sign before them.
-std::string place(Interpreter& interpreter, const FormatSpec& spec, const std::string& sign,
+std::string place(Runtime& runtime, const FormatSpec& spec, const std::string& sign,
                   const std::string& digits);
 
 }  // namespace temper::jinja
