@@ -1,11 +1,11 @@
 #include "temper/http/connection.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
+#include "temper/http/pending_answer.h"
 #include "temper/http/text.h"
 
 namespace temper::http {
@@ -21,7 +21,6 @@ constexpr size_t kMostUnparsed = size_t{64} << 10;
 constexpr size_t kReadAtOnce = size_t{128} << 10;  // of a body
 constexpr size_t kReadOfHead = 4096;
 constexpr int64_t kFreeBytes = int64_t{64} << 10;  // of a body, which do not count as buffered
-constexpr int64_t kFull = int64_t{256} << 10;      // unsent bytes of a stream
 constexpr size_t kReserved = size_t{1} << 20;      // most bytes reserved for an announced length
 constexpr double kLingerSeconds = 2, kSurplusSeconds = 2, kSecondsAfterStop = 5;
 constexpr double kStandsStill = 5;  // seconds after which a body or a stream may lose its place
@@ -35,8 +34,6 @@ double seconds_since(Clock::time_point then) {
   return duration<double>(Clock::now() - then).count();
 }
 
-std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
 }  // namespace
 
 Connection::Connection(std::shared_ptr<Hub> hub, boost::asio::ip::tcp::socket socket,
@@ -48,7 +45,7 @@ Connection::Connection(std::shared_ptr<Hub> hub, boost::asio::ip::tcp::socket so
 Connection::~Connection() { --hub_->num_connections; }
 
 void Connection::start() {
-  parser_ = std::make_unique<Parser>();
+  parser_ = std::make_unique<RequestParser>();
   wait(surplus_ ? kSurplusSeconds : hub_->limits.head_seconds);
   advance();
 }
@@ -208,42 +205,13 @@ void Connection::uncount_body() {
   hub_->released_bytes += static_cast<int64_t>(parser_ ? parser_->get().body().size() : 0);
 }
 
-// The problem of a head that Beast's parser accepts but that parsers of proxies read in different
-// ways (request smuggling); empty: none.
-std::string Connection::malformed() const {
-  const auto& head = parser_->get();
-  if (head.count(http::field::transfer_encoding) > 0) {
-    const bool plain = head.count(http::field::transfer_encoding) == 1 &&
-                       ascii_lower(view(head[http::field::transfer_encoding])) == "chunked";
-    if (!plain || !parser_->chunked()) return "expected Transfer-Encoding: chunked, or none";
-    if (is_http10_) return "HTTP/1.0 has no Transfer-Encoding";
-  }
-  if (head.count(http::field::content_length) > 1) return "found several headers Content-Length";
-  const size_t hosts = head.count(http::field::host);
-  if (hosts > 1) return "found several headers Host";
-  if (hosts == 0 && !is_http10_) return "the header Host is missing";
-  return "";
-}
-
 void Connection::on_head() {
-  const auto& head = parser_->get();
-  is_http10_ = head.version() < 11;
+  is_http10_ = parser_->get().version() < 11;
   keeps_ = parser_->keep_alive() && !hub_->stopping;
   head_ = RequestHead();
-  head_.method = std::string(view(head.method_string()));
   head_.peer = peer_;
-  for (const auto& field : head)
-    head_.headers.emplace_back(ascii_lower(view(field.name_string())),
-                               std::string(view(field.value())));
-  if (const std::string why = malformed(); !why.empty())
+  if (const std::string why = read_head(*parser_, head_); !why.empty())
     return refuse(400, "malformed HTTP request: " + why);
-  std::optional<Target> target = parse_target(view(head.target()));
-  if (!target)
-    return refuse(400, "malformed HTTP request: the path " + for_log(view(head.target())));
-  head_.path = std::move(target->path);
-  head_.query = std::move(target->query);
-  if (const auto length = parser_->content_length(); length) head_.content_length = *length;
-  head_.has_body = !parser_->is_done();
   if (!survives([&] { admission_ = hub_->handler.admit(head_); })) return;
   if (admission_.answer) {
     keeps_ = keeps_ && !head_.has_body;
@@ -345,13 +313,18 @@ void Connection::end_stream(bool whole) {
   if (out_.empty()) finish();
 }
 
+void Connection::send(std::string text, int64_t length) {
+  answered_bytes_ += length;
+  push(std::move(text));
+}
+
 void Connection::put(std::string text) {
   if (state_ == State::kClosed) return;
   if (exchange_) exchange_->add(text.size());
-  put_part(std::move(text));
+  push(std::move(text));
 }
 
-void Connection::put_part(std::string text) {
+void Connection::push(std::string text) {
   if (state_ == State::kClosed) return;
   out_.push_back(std::move(text));
   if (!writing_) write();
@@ -399,7 +372,7 @@ void Connection::finish() {
   admission_ = Admission();
   head_ = RequestHead();
   if (!keeps_ || hub_->stopping || input_ended_) return linger();
-  parser_ = std::make_unique<Parser>();
+  parser_ = std::make_unique<RequestParser>();
   state_ = State::kHead;
   since_ = Clock::now();
   wait(hub_->limits.idle_seconds);
@@ -416,99 +389,6 @@ void Connection::linger() {
   parser_.reset();
   wait(kLingerSeconds);
   advance();
-}
-
-// --- the exchange
-
-PendingAnswer::PendingAnswer(std::shared_ptr<Hub> hub, std::weak_ptr<Connection> connection,
-                             RequestHead head, bool is_http10, std::string body)
-    : hub_(std::move(hub)), connection_(std::move(connection)), is_http10_(is_http10) {
-  head_ = std::move(head);
-  body_ = std::move(body);
-}
-
-template <class Call>
-void PendingAnswer::post(Call call) {
-  if (gone_ || ended_) return;
-  boost::asio::post(hub_->io, [self = shared_from_this(), call = std::move(call)]() mutable {
-    const auto connection = self->connection_.lock();
-    if (!connection || self->gone_ || self->ended_) return;
-    try {
-      call(*connection);
-    } catch (...) {
-      connection->close();
-    }
-  });
-}
-
-void PendingAnswer::drop_body() {
-  const int64_t size = static_cast<int64_t>(body_.size());
-  std::string().swap(body_);
-  hub_->released_bytes += size;
-  post([](Connection& c) { c.uncount_body(); });
-}
-
-void PendingAnswer::answer(Answer answer) {
-  post([answer = std::move(answer)](Connection& c) { c.answer(answer); });
-}
-
-void PendingAnswer::begin_stream(std::string type, std::string heartbeat, double seconds) {
-  post([type = std::move(type), heartbeat = std::move(heartbeat), seconds](Connection& c) {
-    c.begin_stream(type, heartbeat, seconds);
-  });
-}
-
-void PendingAnswer::send(std::string part) {
-  if (part.empty()) return;
-  const int64_t length = static_cast<int64_t>(part.size());
-  std::string text = is_http10_ ? std::move(part) : chunk_of(part);
-  unsent_ += static_cast<int64_t>(text.size());
-  post([text = std::move(text), length](Connection& c) mutable {
-    c.answered_bytes_ += length;
-    c.put_part(std::move(text));
-  });
-}
-
-void PendingAnswer::end_stream(bool whole) {
-  post([whole](Connection& c) { c.end_stream(whole); });
-}
-
-bool PendingAnswer::is_full() const { return unsent_ > kFull; }
-
-void PendingAnswer::on_change(std::function<void()> changed) {
-  bool missed = false;
-  {
-    const std::lock_guard lock(mutex_);
-    missed = gone_ && changed;
-    if (!ended_ || !changed) changed_ = changed;
-  }
-  if (missed) changed();
-}
-
-void PendingAnswer::sent(size_t bytes) {
-  const int64_t before = unsent_.fetch_sub(static_cast<int64_t>(bytes));
-  if (before > kFull && before - static_cast<int64_t>(bytes) <= kFull) tell();
-}
-
-void PendingAnswer::end(bool gone) {
-  gone_ = gone_ || gone;
-  try {
-    if (gone) tell();
-  } catch (...) {
-    // Whoever answers fails to notice that its client has gone.
-  }
-  ended_ = true;
-  const std::lock_guard lock(mutex_);
-  changed_ = nullptr;
-}
-
-void PendingAnswer::tell() {
-  std::function<void()> changed;
-  {
-    const std::lock_guard lock(mutex_);
-    changed = changed_;
-  }
-  if (changed) changed();
 }
 
 }  // namespace temper::http

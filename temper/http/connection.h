@@ -1,19 +1,18 @@
-// One connection of an Server. All functions run on the connections' thread.
+// One connection of a Server. All functions run on the connections' thread.
 #pragma once
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <deque>
 #include <list>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 
-#include "temper/http/appended_body.h"
+#include "temper/http/request_head.h"
 #include "temper/http/server.h"
 
 namespace temper::http {
@@ -61,10 +60,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Where the hub has it.
   void listed_at(std::list<std::shared_ptr<Connection>>::iterator place) { listed_ = place; }
 
- private:
-  friend class PendingAnswer;
-  using Parser = boost::beast::http::request_parser<AppendedBody>;
+  // What PendingAnswer asks for.
+  void answer(const Answer& answer);
+  void begin_stream(const std::string& type, std::string heartbeat, double seconds);
+  // text: a part of a stream as it goes over the wire; length: bytes of the body in it.
+  void send(std::string text, int64_t length);
+  void end_stream(bool whole);
+  void uncount_body();
 
+ private:
   void read();
   void on_read(boost::beast::error_code error, size_t bytes);
   void on_end_of_input();
@@ -74,18 +78,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_head();
   void on_request();
   bool count_body();
-  void uncount_body();
   void refuse(int status, const std::string& message);
   template <class Call>
   bool survives(Call call);
   void report_done() noexcept;
-  std::string malformed() const;
 
-  void answer(const Answer& answer);
-  void begin_stream(const std::string& type, std::string heartbeat, double seconds);
-  void end_stream(bool whole);
   void put(std::string text);
-  void put_part(std::string text);
+  void push(std::string text);
   void write();
   void on_write(boost::beast::error_code error, size_t bytes);
   void finish();
@@ -100,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point since_ = Clock::now();  // when this state began
   Clock::time_point deadline_ = Clock::time_point::max();
   boost::beast::flat_buffer buffer_;
-  std::unique_ptr<Parser> parser_;
+  std::unique_ptr<RequestParser> parser_;
   RequestHead head_;
   Admission admission_;
   bool keeps_ = true;  // the connection stays after this answer
@@ -120,40 +119,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int status_ = 0;
   int64_t answered_bytes_ = 0;
   std::optional<std::list<std::shared_ptr<Connection>>::iterator> listed_;
-};
-
-// The Exchange of a request, as handlers use it on other threads.
-class PendingAnswer : public Exchange, public std::enable_shared_from_this<PendingAnswer> {
- public:
-  PendingAnswer(std::shared_ptr<Hub> hub, std::weak_ptr<Connection> connection, RequestHead head,
-                bool is_http10, std::string body);
-
-  void drop_body() override;
-  void answer(Answer answer) override;
-  void begin_stream(std::string type, std::string heartbeat, double seconds) override;
-  void send(std::string part) override;
-  void end_stream(bool whole) override;
-  bool is_full() const override;
-  bool is_gone() const override { return gone_; }
-  void on_change(std::function<void()> changed) override;
-
-  // On the connections' thread.
-  void add(size_t bytes) { unsent_ += static_cast<int64_t>(bytes); }
-  void sent(size_t bytes);
-  void end(bool gone);
-
- private:
-  template <class Call>
-  void post(Call call);
-  void tell();
-
-  std::shared_ptr<Hub> hub_;
-  std::weak_ptr<Connection> connection_;
-  const bool is_http10_;
-  std::atomic<int64_t> unsent_{0};
-  std::atomic<bool> gone_{false}, ended_{false};
-  std::mutex mutex_;
-  std::function<void()> changed_;
 };
 
 }  // namespace temper::http
