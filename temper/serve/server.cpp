@@ -1,10 +1,7 @@
 #include "temper/serve/server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <mutex>
-#include <set>
 #include <thread>
 
 #include "temper/base/error.h"
@@ -14,9 +11,11 @@
 #include "temper/http/text.h"
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
-#include "temper/serve/forced_calls.h"
-#include "temper/serve/reply.h"
+#include "temper/serve/reply_json.h"
 #include "temper/serve/request.h"
+#include "temper/serve/routes/completions.h"
+#include "temper/serve/routes/guard.h"
+#include "temper/serve/routes/heartbeats.h"
 #include "temper/serve/sessions/sessions.h"
 #include "temper/serve/status.h"
 #include "temper/serve/turn_queue.h"
@@ -24,11 +23,8 @@
 namespace temper::serve {
 namespace {
 
-constexpr double kHeartbeatSeconds = 2;   // to clients of /heartbeat and /watch
 constexpr double kPatientSeconds = 3600;  // limit on waits for ranks of a run
 constexpr double kRankHeadSeconds = 60;
-constexpr size_t kLargeBody = size_t{1} << 20;  // bytes that one thread parses at a time
-constexpr size_t kMostWarnings = 100;
 constexpr const char *kJsonType = "application/json", *kMetricsType = "text/plain; version=0.0.4";
 constexpr const char* kRoutes =
     ": not found; routes: GET /health, /metrics, /v1/models; POST /v1/completions, "
@@ -62,17 +58,6 @@ http::Limits limits_of(const ServerOptions& options) {
 }  // namespace
 
 struct Server::Impl : http::Handler {
-  // A request that was parsed, until it is sampled.
-  struct Pending {
-    std::shared_ptr<http::Exchange> exchange;
-    const ServedModel* model;
-    ToolCallFormat calls;
-    CompletionRequest request;
-    std::vector<generate::Request> asked;
-    Reservation reservation;
-    std::unique_ptr<SessionRecorder> recorder;  // null: the request names no session
-  };
-
   Impl(ServerOptions o, SamplerLoop* s)
       : options(std::move(o)),
         sampling(s),
@@ -95,37 +80,19 @@ struct Server::Impl : http::Handler {
                       const std::function<std::string()>& text);
   http::Admission post(const http::RequestHead& head, Handler handler);
   http::Answer health() const;
-  void guard(http::Exchange& exchange, const std::function<void()>& handler);
-  void complete(const std::shared_ptr<http::Exchange>& exchange, bool chat);
-  void submit(const std::shared_ptr<http::Exchange>& exchange, CompletionRequest request,
-              Reservation reservation);
-  std::vector<generate::Request> asked_by(const std::string& session, const http::RequestHead& head,
-                                          const CompletionRequest& request,
-                                          const ServedModel& model,
-                                          std::unique_ptr<SessionRecorder>& recorder);
-  void prepare(Pending& pending);
-  void begin(const std::shared_ptr<Pending>& pending);
   void reload(http::Exchange& exchange);
-  void send_heartbeats(const std::shared_ptr<http::Exchange>& exchange, bool is_leader);
   void stop();
-  void warn_of(const std::vector<std::string>& ignored);
 
   ServerOptions options;
   SamplerLoop* sampling;
   const http::AccessRules rules;
-  std::mutex mutex;
-  std::set<std::string> warned;
-  std::vector<std::shared_ptr<http::Exchange>> heartbeats;  // whom they are sent to
-  std::atomic<bool> stopping{false};
+  Heartbeats heartbeats{options};
   http::Server http;
-  // Members are destroyed before those that they use. Threads for the parsing of requests (large
-  // ones one at a time, as each may take many times its size), for grammars, of which one may take
-  // long to compile, for images, for loads of weights, which wait for what is being sampled, and
-  // for answers, which never wait. Clients take turns, by their address; the threads for grammars
-  // and answers are never all one client's.
-  TurnQueue answers{4, 2};
+  // Members are destroyed before those that they use. Threads for loads of weights, which wait for
+  // what is being sampled, and for the other requests, where clients take turns, by their address.
   WorkQueue loads;
-  TurnQueue grammars{4, 1}, images{2, 1}, large, small;
+  Completions completions{options, rules, sampling, small};
+  TurnQueue small;
 };
 
 http::Admission Server::Impl::admit(const http::RequestHead& head) {
@@ -165,14 +132,11 @@ http::Admission Server::Impl::dispatch(const http::RequestHead& head) {
     for (const bool chat : {false, true})
       if (path == (chat ? "/v1/chat/completions" : "/v1/completions"))
         return post(head, [this, chat](const std::shared_ptr<http::Exchange>& exchange) {
-          const bool is_large = exchange->body().size() > kLargeBody;
-          (is_large ? large : small).run(exchange->head().peer, [this, exchange, chat] {
-            complete(exchange, chat);
-          });
+          completions.serve(exchange, chat);
         });
     if (path == "/update_weights_from_disk")
       return post(head, [this](const std::shared_ptr<http::Exchange>& exchange) {
-        loads.run([this, exchange] { guard(*exchange, [&] { reload(*exchange); }); });
+        loads.run([this, exchange] { guard(options, *exchange, [&] { reload(*exchange); }); });
       });
   }
   return at_once(error_answer(
@@ -185,7 +149,7 @@ std::optional<http::Admission> Server::Impl::own_route(const http::RequestHead& 
     if (const auto denial = http::check_key(rules, head)) return at_once(*denial);
     return http::Admission{.answer = {},
                            .handle = [this, is_leader](std::shared_ptr<http::Exchange> exchange) {
-                             send_heartbeats(exchange, is_leader);
+                             heartbeats.send(exchange, is_leader);
                            }};
   }
   if (head.method != "POST") return std::nullopt;
@@ -198,7 +162,8 @@ std::optional<http::Admission> Server::Impl::own_route(const http::RequestHead& 
     const auto handle = [this, name,
                          route = &route](const std::shared_ptr<http::Exchange>& exchange) {
       small.run(exchange->head().peer, [this, name, route, exchange] {
-        guard(*exchange, [&] { exchange->answer({200, (*route)(name, exchange->body())}); });
+        guard(options, *exchange,
+              [&] { exchange->answer({200, (*route)(name, exchange->body())}); });
         exchange->drop_body();
       });
     };
@@ -219,7 +184,7 @@ std::optional<http::Admission> Server::Impl::session_route(const http::RequestHe
     http::Admission admission =
         post(head, [this, name](const std::shared_ptr<http::Exchange>& exchange) {
           small.run(exchange->head().peer, [this, name, exchange] {
-            guard(*exchange, [&] {
+            guard(options, *exchange, [&] {
               const double reward = parse_reward(exchange->body());
               options.sessions->find(name, http::owner_of(rules, exchange->head()))->reward(reward);
               exchange->answer({200, dump_json({{"id", name}, {"reward", reward}})});
@@ -236,7 +201,7 @@ std::optional<http::Admission> Server::Impl::session_route(const http::RequestHe
       .handle = [this, name,
                  removes = head.method == "DELETE"](std::shared_ptr<http::Exchange> exchange) {
         small.run(exchange->head().peer, [this, name, removes, exchange] {
-          guard(*exchange, [&] {
+          guard(options, *exchange, [&] {
             const size_t owner = http::owner_of(rules, exchange->head());
             const std::shared_ptr<Session> session = options.sessions->find(name, owner);
             if (removes) options.sessions->remove(name, owner);
@@ -269,127 +234,6 @@ http::Admission Server::Impl::post(const http::RequestHead& head, Handler handle
       .answer = {}, .handle = std::move(handler), .most_body_bytes = options.most_request_bytes};
 }
 
-// Calls the handler; what it throws becomes the answer, or ends the connection where not even that
-// can be made.
-void Server::Impl::guard(http::Exchange& exchange, const std::function<void()>& handler) try {
-  try {
-    handler();
-  } catch (const TooManyRequests& e) {
-    const bool of_run = options.sessions && options.sessions->required();  // without such options
-    const char* const of = e.of_bytes && e.of_address
-                               ? " bytes of images of one address (three quarters of "
-                                 "--max-waiting-bytes)"
-                           : e.of_bytes   ? " bytes of images (--max-waiting-bytes)"
-                           : of_run       ? ""
-                           : e.of_address ? " of one address (--max-requests-per-address)"
-                                          : " (--max-requests)";
-    exchange.answer(error_answer(
-        429, temper::str("too many requests: the limit is ", e.limit, of, "; retry later")));
-  } catch (const std::exception& e) {
-    exchange.answer(answer_to(e));
-  }
-} catch (...) {
-  exchange.end_stream(false);
-}
-
-void Server::Impl::complete(const std::shared_ptr<http::Exchange>& exchange, bool chat) {
-  if (exchange->is_gone()) return;
-  guard(*exchange, [&] {
-    CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
-    Reservation reservation = sampling->reserve(exchange->head().peer);
-    reservation.add(sampling->hold(request.image_bytes, exchange->head().peer));
-    exchange->drop_body();
-    warn_of(request.ignored);
-    if (!request.has_images) return submit(exchange, std::move(request), std::move(reservation));
-    const auto waiting = std::make_shared<std::pair<CompletionRequest, Reservation>>(
-        std::move(request), std::move(reservation));
-    images.run(exchange->head().peer, [this, exchange, waiting] {
-      if (exchange->is_gone()) return;
-      guard(*exchange, [&] {
-        check<ServerStopped>(!stopping, "the server has stopped; retry later");
-        submit(exchange, std::move(waiting->first), std::move(waiting->second));
-      });
-    });
-  });
-}
-
-void Server::Impl::submit(const std::shared_ptr<http::Exchange>& exchange,
-                          CompletionRequest request, Reservation reservation) {
-  const ServedModel& model = model_of(options, request.model);
-  const ToolCallFormat calls = tool_calls_of(options, request, model);
-  std::unique_ptr<SessionRecorder> recorder;
-  const std::string session = options.sessions ? session_name(rules, exchange->head()) : "";
-  std::vector<generate::Request> asked =
-      session.empty() && !(options.sessions && options.sessions->required())
-          ? requests_of(options, request, model)
-          : asked_by(session, exchange->head(), request, model, recorder);
-  if (request.has_images) request.prompts = {Json::array()};  // `asked` has them, decoded
-  const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
-  const auto pending = std::make_shared<Pending>(
-      Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation),
-              std::move(recorder)});
-  if (!has_form) return begin(pending);
-  grammars.run(exchange->head().peer, [this, pending] {
-    if (pending->exchange->is_gone()) return;
-    guard(*pending->exchange, [&] {
-      check<ServerStopped>(!stopping, "the server has stopped; retry later");
-      prepare(*pending);
-      begin(pending);
-    });
-  });
-}
-
-std::vector<generate::Request> Server::Impl::asked_by(const std::string& session,
-                                                      const http::RequestHead& head,
-                                                      const CompletionRequest& request,
-                                                      const ServedModel& model,
-                                                      std::unique_ptr<SessionRecorder>& recorder) {
-  const std::shared_ptr<Session> recording =
-      options.sessions->for_completions(session, http::owner_of(rules, head), head.peer);
-  const data::TextFormat format = format_of(options, request, model);
-  check_images(options, format, request);
-  Session::Begun begun =
-      recording->begin(request, format, tool_calls_of(options, request, model),
-                       request.seed.value_or(random_seed()), options.most_positions, model.adapter);
-  recorder = std::make_unique<SessionRecorder>(recording, begun.turn, request.num_samples);
-  std::vector<generate::Request> asked;
-  asked.push_back(std::move(begun.asked));
-  return asked;
-}
-
-void Server::Impl::prepare(Pending& pending) {
-  CompletionRequest& request = pending.request;
-  if (request.tool_choice != ToolChoice::kAuto) {
-    request.options.grammar = spec_of(forced_calls(request, pending.calls));
-    for (generate::Request& one : pending.asked) one.options.grammar = request.options.grammar;
-  }
-  sampling->prepare(request.options);
-}
-
-// While the weights are being changed the request waits without a thread, and begins again.
-void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
-  std::vector<std::vector<int32_t>> prompts;
-  for (const generate::Request& one : pending->asked) prompts.push_back(one.prompt);
-  const auto again = [this, pending] {
-    if (!pending->exchange->is_gone()) guard(*pending->exchange, [&] { begin(pending); });
-  };
-  std::shared_ptr<Ticket> ticket = sampling->submit(
-      pending->asked, pending->reservation,
-      [this, pending, again] { small.run(pending->exchange->head().peer, again); });
-  if (!ticket) return;
-  const ServedModel& model = *pending->model;
-  const ReasoningMarks reasoning = reasoning_of(options, pending->request, model);
-  auto reply = std::make_unique<Reply>(std::move(pending->request), model.name, std::move(prompts),
-                                       options.format.tokenizer, ticket->weights(), pending->calls,
-                                       reasoning);
-  if (pending->recorder)
-    pending->recorder->set_form(reply->request(), options.format.tokenizer, pending->calls,
-                                reply->reasoning_at_beginning(), ticket->weights());
-  std::make_shared<Answering>(answers, pending->exchange, std::move(ticket), std::move(reply),
-                              std::move(pending->recorder))
-      ->start();
-}
-
 // Loading weights needs a key, unless only this machine's programs are served.
 void Server::Impl::reload(http::Exchange& exchange) {
   if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
@@ -405,35 +249,9 @@ void Server::Impl::reload(http::Exchange& exchange) {
                                  {"num_paused_requests", 0}})});
 }
 
-void Server::Impl::send_heartbeats(const std::shared_ptr<http::Exchange>& exchange,
-                                   bool is_leader) {
-  if (is_leader) options.on_leader(true);
-  exchange->begin_stream("text/plain", ".", kHeartbeatSeconds);
-  exchange->send(".");
-  {
-    const std::lock_guard lock(mutex);
-    if (stopping) return exchange->end_stream(true);
-    heartbeats.push_back(exchange);
-  }
-  exchange->on_change([this, is_leader, waits = exchange.get()] {
-    if (!waits->is_gone()) return;
-    if (is_leader) options.on_leader(false);
-    const std::lock_guard lock(mutex);
-    std::erase_if(heartbeats, [&](const auto& one) { return one.get() == waits; });
-  });
-}
-
 void Server::Impl::stop() {
-  stopping = true;
-  std::vector<std::shared_ptr<http::Exchange>> ended;
-  {
-    const std::lock_guard lock(mutex);
-    ended.swap(heartbeats);
-  }
-  for (const auto& one : ended) one->end_stream(true);
-  // What waits for its grammar is told now: those that are being compiled may take seconds more.
-  for (TurnQueue* queue : {&grammars, &images})
-    for (auto& job : queue->take_waiting()) answers.run("", std::move(job));
+  heartbeats.stop();
+  completions.stop();
   http.stop();
 }
 
@@ -444,16 +262,6 @@ void Server::Impl::done(const http::RequestHead& head, int status, int64_t bytes
   options.access_log(
       temper::str(head.peer, " \"", http::for_log(head.method), " ", http::for_log(head.path),
                   "\" ", status ? std::to_string(status) : "-", " ", bytes, " bytes ", time, " s"));
-}
-
-void Server::Impl::warn_of(const std::vector<std::string>& ignored) {
-  if (!options.warn) return;
-  for (const std::string& key : ignored) {
-    const std::string name = http::for_log(key);
-    const std::lock_guard lock(mutex);
-    if (warned.size() < kMostWarnings && warned.insert(name).second)
-      options.warn("requests have the parameter `" + name + "`, which this server ignores");
-  }
 }
 
 Server::Server(ServerOptions options, SamplerLoop* sampling)
