@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "temper/rewards/expression.h"
+#include "temper/rewards/expression/expression.h"
 #include "temper/rewards/spelling.h"
 #include "temper/rewards/units.h"
 

@@ -8,7 +8,7 @@
 
 #include "temper/rewards/answer.h"
 #include "temper/rewards/answer_parts.h"
-#include "temper/rewards/expression.h"
+#include "temper/rewards/expression/expression.h"
 #include "temper/rewards/spelling.h"
 #include "temper/rewards/units.h"
 

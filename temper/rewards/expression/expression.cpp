@@ -1,18 +1,18 @@
-#include "temper/rewards/expression.h"
+#include "temper/rewards/expression/expression.h"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "temper/rewards/expression/named.h"
+#include "temper/rewards/expression/number_literal.h"
 #include "temper/rewards/spelling.h"
 
 namespace temper::rewards {
 namespace {
-
-using Complex = std::complex<double>;
 
 constexpr size_t kLongestExpression = 1000;
 constexpr int kDeepest = 50;
@@ -21,48 +21,6 @@ constexpr int kPoints = 4;
 // most letters side by side that are a product of variables and not a word
 constexpr size_t kLongestWord = 3;
 constexpr double kPi = 3.14159265358979323846;
-
-// A number that stands for a variable: all above 0 at point 0, all below at point 1.
-Complex number_for(std::string_view name, int point) {
-  uint64_t h = 1469598103934665603u + static_cast<uint64_t>(point) * 0x9E3779B97F4A7C15u;
-  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  h ^= h >> 29;
-  h *= 0xBF58476D1CE4E5B9u;
-  h ^= h >> 32;
-  const double x = 0.2 + 2.6 * static_cast<double>(h >> 11) * 0x1p-53;
-  return point == 1 || (point > 1 && h % 2 == 1) ? -x : x;
-}
-
-using Function = Complex (*)(Complex);
-struct NamedFunction {
-  std::string_view name;
-  Function compute;
-};
-constexpr std::array<NamedFunction, 16> kFunctions{{
-    {"\\sin", [](Complex x) { return std::sin(x); }},
-    {"\\cos", [](Complex x) { return std::cos(x); }},
-    {"\\tan", [](Complex x) { return std::tan(x); }},
-    {"\\cot", [](Complex x) { return 1.0 / std::tan(x); }},
-    {"\\sec", [](Complex x) { return 1.0 / std::cos(x); }},
-    {"\\csc", [](Complex x) { return 1.0 / std::sin(x); }},
-    {"\\arcsin", [](Complex x) { return std::asin(x); }},
-    {"\\arccos", [](Complex x) { return std::acos(x); }},
-    {"\\arctan", [](Complex x) { return std::atan(x); }},
-    {"\\sinh", [](Complex x) { return std::sinh(x); }},
-    {"\\cosh", [](Complex x) { return std::cosh(x); }},
-    {"\\tanh", [](Complex x) { return std::tanh(x); }},
-    {"\\exp", [](Complex x) { return std::exp(x); }},
-    {"\\ln", [](Complex x) { return std::log(x); }},
-    {"\\log", [](Complex x) { return std::log10(x); }},
-    {"\\lg", [](Complex x) { return std::log10(x); }},
-}};
-
-constexpr std::array<std::string_view, 30> kSymbols{
-    "\\alpha", "\\beta",   "\\gamma",  "\\delta", "\\epsilon", "\\zeta",     "\\eta",   "\\theta",
-    "\\iota",  "\\kappa",  "\\lambda", "\\mu",    "\\nu",      "\\xi",       "\\rho",   "\\sigma",
-    "\\tau",   "\\phi",    "\\varphi", "\\chi",   "\\psi",     "\\omega",    "\\Gamma", "\\Delta",
-    "\\Theta", "\\Lambda", "\\Phi",    "\\Omega", "\\infty",   "\\emptyset",
-};
 
 // Recursive descent over sum > product > sign > power > atom. Every step either moves on or fails.
 class Parser {
@@ -222,15 +180,7 @@ class Parser {
     Result degree = integer(2);
     if (next() == '[') degree = group('[', ']', depth);
     const Result value = next() == '(' ? group('(', ')', depth) : argument(depth);
-    if (!degree || !value || degree->number == 0.0) return {};
-    const double n = degree->number.real(), x = value->number.real();
-    if (degree->number.imag() != 0) return {};
-    if (value->logarithm) return root_beyond_range(*value, n);
-    const double noise = value->noise > 0 ? kNoise : 0;
-    // The real root, where there is one.
-    if (n == 2 && value->number.imag() == 0 && x >= 0) return Value{std::sqrt(x), {}, noise};
-    if (n == 3 && value->number.imag() == 0) return Value{std::cbrt(x), {}, noise};
-    return Value{std::pow(value->number, 1 / n), {}, noise};
+    return degree && value ? root_of(*value, *degree) : Result();
   }
 
   // \sin x, \sin^2 x, \log_2 5, \ln(3): up to the next sign, function or bracket.
@@ -244,7 +194,7 @@ class Parser {
       x = power(depth + 1);
     } else {
       x = signed_value(depth + 1);
-      while (x && begins_factor() && next() != '(' && !is_function(command())) {
+      while (x && begins_factor() && next() != '(' && !find_function(command())) {
         const Result more = power(depth + 1);
         x = more ? Result(multiply(*x, *more)) : Result();
       }
@@ -275,11 +225,6 @@ class Parser {
     return of_list(name, numbers, has_variables_);
   }
 
-  static bool is_function(std::string_view name) {
-    return std::any_of(kFunctions.begin(), kFunctions.end(),
-                       [&](const NamedFunction& f) { return f.name == name; });
-  }
-
   Result rounded(std::string_view close, double (*round)(double), int depth) {
     const Result value = sum(depth + 1);
     if (!value || value->number.imag() != 0 || !take_command(close)) return {};
@@ -301,9 +246,9 @@ class Parser {
     if (name == "\\pi") return Value{kPi, {}};
     if (name == "\\lceil") return rounded("\\rceil", std::ceil, depth);
     if (name == "\\lfloor") return rounded("\\rfloor", std::floor, depth);
-    for (const NamedFunction& f : kFunctions)
-      if (f.name == name) return function(f.compute, name == "\\log" || name == "\\ln", depth);
-    if (std::count(kSymbols.begin(), kSymbols.end(), name) > 0) return variable(std::string(name));
+    if (const Function compute = find_function(name))
+      return function(compute, name == "\\log" || name == "\\ln", depth);
+    if (is_symbol(name)) return variable(std::string(name));
     return {};
   }
 
@@ -355,42 +300,14 @@ class Parser {
     return number(depth);
   }
 
-  size_t digits_from(size_t at) const {
-    while (at < text_.size() && is_digit(text_[at])) ++at;
-    return at;
-  }
-
-  // 12, 1.5, .5, 1.5e3, 0.1\overline{6}, 3\frac12
+  // A number without a sign, or a mixed one: 3\frac12.
   Result number(int depth) {
-    const size_t begin = at_;
-    size_t end = digits_from(at_);
-    const size_t whole = end;
-    if (end < text_.size() && text_[end] == '.') end = digits_from(end + 1);
-    if (end == begin || end == begin + (whole == begin ? 1 : 0)) return {};
-    if (const auto repeated = repeating(begin, whole, end)) return repeated;
-    const bool scientific = exponent_follows(end);
-    if (scientific) end = digits_from(end + (is_digit(text_[end + 1]) ? 1 : 2));
-    double value = 0;
-    const auto [stop, error] = std::from_chars(text_.data() + begin, text_.data() + end, value);
-    if (error == std::errc::result_out_of_range && whole == end && !scientific) {
-      at_ = end;
-      return integer_of_digits(text_.substr(begin, end - begin));
-    }
-    if (error != std::errc() || stop != text_.data() + end) return {};
-    at_ = end;
-    Value out{value, {}};
-    const size_t last = text_.find_last_not_of('0', end - 1);
-    if (whole == end || (!scientific && last != std::string_view::npos && last <= whole))
-      out.remainder = remainder_of_digits(text_.substr(begin, whole - begin));
-    if (!out.remainder || command() != "\\frac") return out;
-    return mixed(out, depth);
-  }
-
-  bool exponent_follows(size_t at) const {
-    if (at + 1 >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return false;
-    if (is_digit(text_[at + 1])) return true;
-    return (text_[at + 1] == '-' || text_[at + 1] == '+') && at + 2 < text_.size() &&
-           is_digit(text_[at + 2]);
+    const std::optional<NumberLiteral> literal = read_number(text_.substr(at_));
+    if (!literal) return {};
+    at_ += literal->length;
+    const Value& value = literal->value;
+    const bool is_integer = value.remainder && !value.logarithm;
+    return is_integer && command() == "\\frac" ? mixed(value, depth) : value;
   }
 
   // 3\frac12 is 3 and a half; 3\frac{x}{2} is a product, which product() makes: it reads the
@@ -403,25 +320,6 @@ class Parser {
       if (const Result part = divide(*above, *below)) return add(whole, *part);
     at_ = before;
     return whole;
-  }
-
-  // 0.1\overline{6}: the digits under the line go on for ever.
-  std::optional<Value> repeating(size_t begin, size_t whole, size_t end) {
-    if (whole == end) return {};
-    std::string_view rest = text_.substr(end);
-    const std::string_view line = "\\overline{";
-    if (!rest.starts_with(line)) return {};
-    rest.remove_prefix(line.size());
-    size_t length = 0;
-    while (length < rest.size() && is_digit(rest[length])) ++length;
-    if (length == 0 || length > 15 || length == rest.size() || rest[length] != '}') return {};
-    double head = 0, tail = 0;
-    const std::string written = "0" + std::string(text_.substr(begin, end - begin)) + "0";
-    std::from_chars(written.data(), written.data() + written.size(), head);
-    std::from_chars(rest.data(), rest.data() + length, tail);
-    at_ = end + line.size() + length + 1;
-    const double scale = std::pow(10.0, -static_cast<double>(end - whole - 1));
-    return Value{head + scale * tail / (std::pow(10.0, static_cast<double>(length)) - 1), {}};
   }
 
   std::string_view text_;

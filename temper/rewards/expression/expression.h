@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "temper/rewards/value.h"
+#include "temper/rewards/expression/value.h"
 
 namespace temper::rewards {
 

@@ -1,4 +1,4 @@
-#include "temper/rewards/value.h"
+#include "temper/rewards/expression/value.h"
 
 #include <algorithm>
 #include <charconv>
@@ -165,9 +165,14 @@ Result power_of(const Value& base, const Value& exponent) {
   return out;
 }
 
-Result root_beyond_range(const Value& v, double n) {
-  if (sign_of(v) < 0) return {};
-  return of_logarithm(1, logarithm_of(v) / n);
+Result root_of(const Value& v, const Value& degree) {
+  if (is_zero(degree) || !is_real(degree)) return {};
+  const double n = degree.number.real(), x = v.number.real();
+  if (v.logarithm) return sign_of(v) < 0 ? Result() : of_logarithm(1, logarithm_of(v) / n);
+  const double noise = v.noise > 0 ? kNoise : 0;
+  if (n == 2 && is_real(v) && x >= 0) return Value{std::sqrt(x), {}, noise};
+  if (n == 3 && is_real(v)) return Value{std::cbrt(x), {}, noise};
+  return Value{std::pow(v.number, 1 / n), {}, noise};
 }
 
 uint64_t factors_of(const Value& v) { return std::min(count_of(v, 1e6).value_or(0), kMostFactors); }

@@ -41,8 +41,9 @@ Value multiply(const Value& a, const Value& b);
 Result divide(const Value& a, const Value& b);
 // Real where both operands are real and the power can be, else the principal value.
 Result power_of(const Value& base, const Value& exponent);
-// The real n-th root of a number above 0 beyond the range of doubles.
-Result root_beyond_range(const Value& v, double n);
+// The root of a real degree: the real one for 2 and 3, where there is one, else the principal
+// value. nullopt also for a number below 0 beyond the range of doubles.
+Result root_of(const Value& v, const Value& degree);
 // At least as many factors are multiplied for v! or C(n, v).
 uint64_t factors_of(const Value& v);
 Result factorial(const Value& v);                 // up to 10,000!
