@@ -13,7 +13,7 @@
 #include "temper/check/run_checks.h"
 #include "temper/check/text.h"
 #include "temper/models/device.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"
 #include "temper/train/run/run_lock.h"

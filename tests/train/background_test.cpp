@@ -4,9 +4,9 @@
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/models/files/tensors.h"
-#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/snapshot.h"
 #include "temper/train/run/memory_limit.h"
-#include "temper/train/run/snapshot.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

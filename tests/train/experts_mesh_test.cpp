@@ -5,7 +5,7 @@
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/init.h"
 #include "temper/models/split.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

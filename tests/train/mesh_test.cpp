@@ -6,9 +6,9 @@
 #include "temper/base/file.h"
 #include "temper/nn/unit.h"
 #include "temper/nn/weights/placement.h"
-#include "temper/train/run/checkpoint.h"
-#include "temper/train/run/checkpoint_writer.h"
-#include "temper/train/run/snapshot.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/snapshot.h"
 #include "temper/train/run/weights_check.h"
 #include "tests/train/tiny.h"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "temper/base/file.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 #include "temper/train/run/earlier_run.h"
 #include "tests/train/tiny.h"
 

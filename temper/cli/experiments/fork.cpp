@@ -11,7 +11,7 @@
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/train/manifest/manifest.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 
 namespace temper::cli {
 namespace {

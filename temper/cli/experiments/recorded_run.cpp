@@ -8,7 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/base/sha256.h"
 #include "temper/cli/parts/run_files.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 
 namespace temper::cli {
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "temper/train/config.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 
 namespace temper::train {
 

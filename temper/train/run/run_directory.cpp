@@ -19,9 +19,10 @@
 #include "temper/ops/backend.h"
 #include "temper/train/manifest/manifest_inputs.h"
 #include "temper/train/offload/directory.h"
+#include "temper/train/run/checkpoint/snapshot.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"
-#include "temper/train/run/snapshot.h"
+#include "temper/train/run/whole_directory.h"
 
 namespace temper::train {
 namespace fs = std::filesystem;
@@ -465,7 +466,7 @@ std::string RunDirectory::set_aside(int64_t step) {
 void RunDirectory::write(const std::string& name,
                          const std::function<void(const std::string&)>& make) const {
   if (is_writer())
-    checkpoints_.write(name, make);
+    write_directory(path(), name, make);
   else
     make("");
 }

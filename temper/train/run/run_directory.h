@@ -21,8 +21,8 @@
 #include "temper/train/manifest/manifest.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles/roles.h"
-#include "temper/train/run/checkpoint.h"
-#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint_writer.h"
 #include "temper/train/run/input_files.h"
 #include "temper/train/run/run_lock.h"
 

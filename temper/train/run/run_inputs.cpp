@@ -5,7 +5,7 @@
 #include "temper/models/files/file_digests.h"
 #include "temper/text/chat/template_date.h"
 #include "temper/text/jinja/template.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 #include "temper/train/run/input_files.h"
 
 namespace temper::train {

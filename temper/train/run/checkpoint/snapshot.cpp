@@ -1,4 +1,4 @@
-#include "temper/train/run/snapshot.h"
+#include "temper/train/run/checkpoint/snapshot.h"
 
 #include <ATen/ATen.h>
 

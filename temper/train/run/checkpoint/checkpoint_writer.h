@@ -8,7 +8,7 @@
 
 #include "temper/base/work_queue.h"
 #include "temper/dist/mesh.h"
-#include "temper/train/run/checkpoint.h"
+#include "temper/train/run/checkpoint/checkpoint.h"
 
 namespace temper::train {
 

@@ -13,9 +13,9 @@
 
 namespace temper::train {
 
-// The contents of a checkpoint besides weights and moments.
 class Snapshot;
 
+// The contents of a checkpoint besides weights and moments.
 struct Checkpoint {
   std::string directory;
   int64_t step = 0;
@@ -112,13 +112,7 @@ class Checkpoints {
   // were.
   static Checkpoint load(const std::string& directory, const Trainables& trainables);
 
-  // Makes OUTPUT_DIR/NAME by `make` under another name, then renames it over the old one.
-  void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
-
  private:
-  std::string temporary_name(const std::string& name) const;
-  std::string begin(const std::string& name) const;
-  void commit(const std::string& temporary, const std::string& path) const;
   void finish(const std::string& temporary, int64_t step, const TensorMap& tensors, Json state,
               int threads) const;
   std::string output_dir_;

@@ -1,4 +1,4 @@
-#include "temper/train/run/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/checkpoint_writer.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "temper/base/error.h"
-#include "temper/dist/environment.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
-#include "temper/train/run/snapshot.h"
+#include "temper/train/run/checkpoint/parallel_write.h"
+#include "temper/train/run/checkpoint/snapshot.h"
 
 namespace temper::train {
 namespace {
@@ -64,13 +64,7 @@ bool CheckpointWriter::is_writing_parts() const {
 // On all ranks: each has written, or failed to.
 void CheckpointWriter::end_parts() {
   state_ = State::kIdle;
-  std::string error;
-  try {
-    running_.get();
-  } catch (const std::exception& e) {
-    error = str("rank ", dist::run_rank(*mesh_.world), ": ", e.what());
-  }
-  for (const std::string& one : mesh_.world->all_gather(error)) check(one.empty(), one);
+  on_all(*mesh_.world, [this] { running_.get(); });
   if (!writing_.finish) return;
   running_ = begin(std::exchange(writing_.finish, {}));
   state_ = State::kFinishing;
