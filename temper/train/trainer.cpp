@@ -286,13 +286,13 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
   if (routers_)
     for (MetricInfo& info : RouterStep::metrics()) infos.push_back(std::move(info));
   directory.open_metrics(steps_, std::move(infos));
-  if (directory.complete_without_checkpoint(steps_)) {
+  if (directory.resumption().is_complete_without_checkpoint(steps_)) {
     directory.say_complete();
     return false;
   }
-  const std::optional<Checkpoint> checkpoint = directory.load_checkpoint(
+  const std::optional<Checkpoint> checkpoint = directory.resumption().load(
       roles_.trainables, [this](const Checkpoint& found) { restore(found); });
-  if (checkpoint && directory.complete(*checkpoint, steps_)) {
+  if (checkpoint && directory.resumption().is_complete(*checkpoint, steps_)) {
     directory.say_complete();
     return false;
   }
@@ -357,7 +357,7 @@ void Trainer::save(RunDirectory& directory, bool in_background) {
 }
 
 void Trainer::tell_of_saves(RunDirectory& directory) {
-  for (const int64_t step : directory.take_saved())
+  for (const int64_t step : directory.saves().take_whole())
     for (const auto& hook : hooks_) hook->on_save(step, directory.path());
 }
 
@@ -392,11 +392,7 @@ bool all_threw() {
 void Trainer::rescue(RunDirectory& directory) {
   // State that ranks share out can be saved by all of them only, and this one may be alone here.
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
-  try {
-    directory.finish_saves();
-  } catch (const std::exception& e) {
-    directory.warn(str("a checkpoint could not be saved: ", e.what()));
-  }
+  directory.settle_saves();
   try {
     if (inputs_) inputs_->clear();
     const bool together = is_shared_out(roles_.trainables);
@@ -417,7 +413,7 @@ Trainer::Agreed Trainer::agree(RunDirectory& directory) {
   const auto step = static_cast<double>(step_);
   std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0,
                             due ? 1.0 : 0.0,
-                            directory.is_writing_parts() ? 1.0 : 0.0,
+                            directory.saves().is_writing_parts() ? 1.0 : 0.0,
                             over ? 1.0 : 0.0,
                             step,
                             directory.is_lost() ? 1.0 : 0.0};
@@ -439,7 +435,7 @@ void Trainer::after_step(RunDirectory& directory) {
   if (due(section_.eval_every)) stopped_ = evaluate(directory);
   const Agreed agreed = agree(directory);
   if (agreed.lost) leave_lost(directory);
-  directory.look_at_saves(agreed.parts_written);
+  directory.saves().look(agreed.parts_written);
   tell_of_saves(directory);
   if (agreed.over_limit) memory_.fail(str("step ", step_));
   // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
@@ -458,7 +454,7 @@ void Trainer::after_step(RunDirectory& directory) {
 
 RunOutcome Trainer::run(RunDirectory& directory) {
   if (!restore_or_start(directory)) return {false, steps_};
-  before_change_ = [&directory] { directory.before_change(); };
+  before_change_ = [&directory] { directory.saves().before_change(); };
   on_tensors_ = directory.host().on_tensors;
   const auto ended = [&] {
     const auto& after = directory.host().after_step;
@@ -480,7 +476,7 @@ RunOutcome Trainer::run(RunDirectory& directory) {
       before_save();
       check_finite();
     }
-    directory.finish_saves();
+    directory.saves().finish();
     tell_of_saves(directory);
     if (mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0) leave_lost(directory);
   } catch (const WeightsDiffer&) {

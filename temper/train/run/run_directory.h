@@ -13,18 +13,19 @@
 #include <utility>
 #include <vector>
 
-#include "temper/base/clock.h"
 #include "temper/dist/mesh.h"
 #include "temper/metrics/report/report.h"
-#include "temper/metrics/sink.h"
+#include "temper/metrics/row.h"
 #include "temper/train/config.h"
 #include "temper/train/manifest/manifest.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles/roles.h"
 #include "temper/train/run/checkpoint/checkpoint.h"
-#include "temper/train/run/checkpoint/checkpoint_writer.h"
+#include "temper/train/run/checkpoint/resumption.h"
+#include "temper/train/run/checkpoint/saves.h"
 #include "temper/train/run/input_files.h"
 #include "temper/train/run/run_lock.h"
+#include "temper/train/run/run_metrics.h"
 
 namespace temper::train {
 
@@ -58,16 +59,8 @@ class RunDirectory : public Messages {
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
 
-  // The checkpoint that `resume` names, or the newest valid one, whose files have the hashes that
-  // were written. `restore` reads the rest of it and throws DataError where it is damaged. Damaged
-  // ones are skipped with a warning; where none is valid, the newest one's error is thrown.
-  // nullopt: there is none, or resume is never.
-  std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
-                                            const std::function<void(const Checkpoint&)>& restore);
-  bool complete(const Checkpoint& checkpoint, int64_t steps) const;
-  // True where the directory's run is complete and kept no checkpoint
-  // (train.keep_final_checkpoint). Throws ConfigError where the run would have to continue.
-  bool complete_without_checkpoint(int64_t steps) const;
+  // What the run goes on from.
+  const Resumption& resumption() const { return *resumption_; }
   // Writes the resolved config, reports what differs from the previous one and in the run's input
   // files, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call it.
   // Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
@@ -75,23 +68,13 @@ class RunDirectory : public Messages {
   // Reports on the console that the run is complete, and what a changed config would have changed.
   void say_complete();
 
-  // Saves step `step`, unless its checkpoint is there already. `in_background`: a thread writes
-  // the state while the caller goes on, unless train.save_in_background forbids that or a copy of
-  // it does not fit into memory. Waits for the save before. Where ranks share out trained
-  // weights, all of them call this, look_at_saves() and finish_saves() in the same order. What a
-  // save in the background threw is thrown by whichever of the three is called next.
+  // Saves step `step`, unless its checkpoint is there already, as Saves::write() does. Waits for
+  // the save before.
   void save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors, bool in_background);
-  // Called before the weights change: a save in the background copies what it has not written.
-  void before_change() { writer_->before_change(); }
-  // Whether this rank is still writing its part of a checkpoint beside others.
-  bool is_writing_parts() const { return writer_->is_writing_parts(); }
-  // Goes on with a save in the background. `parts_written`: no rank is_writing_parts().
-  void look_at_saves(bool parts_written);
-  // Waits until the save in the background is whole.
-  void finish_saves();
-  // Steps whose checkpoints have become whole since the last call, on the rank that writes.
-  std::vector<int64_t> take_saved() { return std::exchange(whole_, {}); }
+  Saves& saves() { return saves_; }
+  // Waits until the save in the background is whole, and warns where it failed.
+  void settle_saves();
   // Called when step `step` + 1, or the weights of `step` themselves, were not finite: a checkpoint
   // of `step` is not resumed from any more, unless `resume` names it. Returns the end of the error
   // message, which says that and where the run goes on.
@@ -127,43 +110,24 @@ class RunDirectory : public Messages {
   std::string final_reason;
 
  private:
-  Checkpoint load(const std::string& directory, const Trainables& trainables) const;
-  void check_optimizer(const std::string& checkpoint) const;
-  bool keeps_metrics() const;
-  void count_metrics(const Checkpoint* resumed);
-  void check_whole(const std::string& directory);
-  std::vector<std::string> candidates() const;
-  void check_same_run(const std::string& checkpoint, const std::string& run_id) const;
-  std::string id_of_run(const Checkpoint* resumed) const;
-  std::string changed_inputs(const Checkpoint* resumed);
-  void check_inputs(const Checkpoint* resumed);
-  void open_manifest(const Checkpoint* resumed);
+  std::string id_of_run(const Checkpoint* resumed, bool own) const;
   void complete_manifest(int64_t step, const Trainables& trainables);
-  std::string title() const;
-  bool copy_fits(const Trainables& trainables);
-  void note_saved(std::optional<int64_t> step);
 
   RunConfig& config_;
   RunHost host_;
   dist::Mesh mesh_;
   Checkpoints checkpoints_;
   std::optional<RunLock> lock_;
-  std::unique_ptr<Metrics> metrics_;
+  RunMetrics metrics_;
+  std::optional<Resumption> resumption_;  // always, once the lock is held
   std::unique_ptr<InputHashes> inputs_;
-  bool inputs_changed_ = false;         // since the checkpoint that the run goes on from
   std::unique_ptr<Manifest> manifest_;  // null on other ranks, and where the directory was lost
-  std::vector<MetricInfo> infos_;
   std::set<std::string> warned_;
   int64_t steps_ = 0;
-  int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
-  bool has_begun_ = false;    // start() was called, on the rank that writes
-  bool moved_ = false;        // what an earlier run left was moved away
-  bool resumed_ = false, finished_ = false;
-  const double begun_ = steady_seconds();
-  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote, or writes
-  std::vector<int64_t> whole_;                // take_saved()
-  std::optional<bool> copies_;                // whether copies of the state fit into memory
-  std::unique_ptr<CheckpointWriter> writer_;  // last: the lock is held while it writes
+  bool has_begun_ = false;  // start() was called, on the rank that writes
+  bool moved_ = false;      // what an earlier run left was moved away
+  bool finished_ = false;
+  Saves saves_;  // last: the lock is held while it writes
 };
 
 }  // namespace temper::train

@@ -174,6 +174,11 @@ std::vector<std::string> Checkpoints::all() const {
   return out;
 }
 
+bool Checkpoints::has(const std::string& directory) const {
+  const std::vector<std::string> here = all();
+  return std::find(here.begin(), here.end(), directory) != here.end();
+}
+
 std::string Checkpoints::fork_point() const {
   const std::string directory = output_dir_ + kFork;
   const std::vector<int64_t> steps = steps_in(directory);

@@ -80,6 +80,8 @@ class Checkpoints {
   static std::string newest_hint(const std::string& path);
   // Directories of the checkpoints, newest first; of a fork the last one is that which it began at.
   std::vector<std::string> all() const;
+  // Whether the directory is one of these.
+  bool has(const std::string& directory) const;
   // Makes OUTPUT_DIR/fork/step-N of another run's checkpoint: what a run here goes on from until it
   // has checkpoints of its own. `line`: the other manifest's line of that step, "" for none.
   void begin_at(const std::string& checkpoint, const std::string& line) const;
@@ -105,6 +107,8 @@ class Checkpoints {
   static constexpr const char* kManifestLine = "manifest_line";
   // The number of rows of steps in metrics.jsonl.
   static constexpr const char* kMetricsRows = "metrics_rows";
+  // InputHashes::to_json() of what the run read; ops::Backend::name().
+  static constexpr const char *kInputs = "inputs", *kBackend = "backend";
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);
