@@ -1,24 +1,16 @@
 #include "temper/train/trainer.h"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
-
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/base/memory.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
-#include "temper/models/vision/encoder.h"
 #include "temper/nn/unit.h"
-#include "temper/parallel/fsdp.h"
 #include "temper/train/offload/directory.h"
-#include "temper/train/optimizers/schedule.h"
-#include "temper/train/ranks.h"
 #include "temper/train/run/agreed_error.h"
 #include "temper/train/run/eval_samples.h"
 #include "temper/train/run/opening.h"
@@ -27,64 +19,15 @@
 
 namespace temper::train {
 
-std::vector<MetricInfo> trainer_metrics() {
-  return {
-      {"loss", "", "loss",
-       "the step's loss; in SFT the mean negative log-likelihood per supervised token, in nats",
-       "SFT: falls; RL: near 0, not a measure of progress", true},
-      {"loss/*", "", "terms of the loss", "a term of the loss, with its coefficient"},
-      {"grad_norm", "", "gradient norm", "global L2 norm before clipping",
-       "steady; spikes above 10x its usual value are a warning", true, "grad norm"},
-      {"learning_rate", "", "learning rate", "learning rate of the step", "", true, "lr"},
-      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows per second", "", true,
-       "tok/s"},
-      {"step_seconds", "s", "time", "wall time of the step"},
-      {"peak_memory_bytes", "bytes", "memory",
-       "peak resident memory of the process so far, the largest of all ranks'",
-       "below the machine's memory"},
-      {"tokens", "tokens", "tokens", "tokens of the step's rows, each in full"},
-      {"tokens_computed", "tokens", "tokens_computed",
-       "tokens that went through the model, shared prefixes once"},
-      {"supervised_tokens", "tokens", "supervised_tokens", "tokens that the loss counts",
-       "above 0"},
-      {"padding_tokens", "tokens", "padding_tokens", "always 0", "0"},
-      {"images", "", "images", "images of the step's rows, a shared prompt's once"},
-      {"image_tokens", "tokens", "image_tokens", "tokens that stand for these images"},
-  };
-}
-
 Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::Mesh& mesh,
                  Task& task, std::vector<std::unique_ptr<Hook>> hooks)
     : section_(std::move(section)),
-      seed_(seed),
       roles_(roles),
       mesh_(mesh),
       task_(task),
       hooks_(std::move(hooks)),
       steps_(section_.max_steps.value_or(task.planned_steps())),
-      memory_(section_) {
-  const models::CausalLM* const policy = roles_.policy.model.get();
-  const bool sparse = policy && policy->config().experts > 0;
-  check_router_loss(section_.router_aux_loss, sparse);
-  if (sparse) routers_.emplace(*roles_.policy.model, section_.router_aux_loss, mesh_);
-  for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
-  for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
-  if (!section_.offloads_inputs() && !section_.offloads_optimizer()) return;
-  check(section_.offload_dir.has_value(), "train.offload without a directory");
-  const std::string& directory = *section_.offload_dir;
-  const std::string what = str("train.offload: ", directory);
-  if (section_.offloads_inputs()) inputs_ = std::make_unique<DiskInputs>(directory, what);
-  if (section_.offloads_optimizer())
-    for (const auto& trainable : roles_.trainables)
-      trainable->optimizer.store_state_in(std::make_unique<DiskState>(directory, what));
-}
-
-namespace {
-
-// As messages write it: whether a NaN has a sign is up to the machine.
-double unsigned_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
-
-}  // namespace
+      train_step_(section_, seed, steps_, roles_, mesh_, task_) {}
 
 bool Trainer::step() {
   if (step_ >= steps_) return false;
@@ -95,169 +38,20 @@ bool Trainer::step() {
   std::optional<StepPlan> plan = next();
   if (!plan) return false;
   image_files_ = std::move(plan->image_files);
-  if (on_tensors_) on_tensors_(step_ + 1, "weight", roles_.trainables);
-  double tokens_computed = 0;
-  const LossSums sums = forward_backward(*plan, tokens_computed);
+  const TrainStep::Passes passes = train_step_.forward_backward(step_ + 1, *plan);
   task_.before_update(step_ + 1);
   row_ = MetricsRow(step_ + 1);
-  update(sums);
+  train_step_.update(step_ + 1, passes.sums, row_);
   ++step_;
-  describe(*plan, sums, tokens_computed, steady_seconds() - start);
+  train_step_.describe(*plan, passes, steady_seconds() - start, row_);
   span.reset();
   for (const auto& hook : hooks_) hook->after_step(row_);
   return true;
 }
 
-void StepPlan::count_images(std::span<const PackUnit> units) {
-  for (const PackUnit& unit : units) {
-    images += unit.num_images();
-    image_tokens += unit.num_image_tokens();
-    for (const PackUnit::Segment& segment : unit.segments)
-      for (const ImageSpan& span : segment.images)
-        if (!span.image->path().empty()) image_files[span.image->path()] = span.image->digest();
-  }
-}
-
 std::optional<StepPlan> Trainer::next() {
   const trace::Span span("next passes");
   return task_.next(step_ + 1);
-}
-
-// What several ranks look at together, once all have made the step's passes.
-void Trainer::check_memory() const {
-  if (memory_.has_limit() && mesh_.world->all_reduce_max(memory_.exceeded() ? 1 : 0) > 0)
-    memory_.fail(str("step ", step_ + 1));
-}
-
-namespace {
-
-// The part of vision towers in a step: the passes read their features, and end() gives towers the
-// gradients of these.
-class TowerSteps {
- public:
-  explicit TowerSteps(std::vector<models::Encoder*> encoders) : encoders_(std::move(encoders)) {
-    for (models::Encoder* encoder : encoders_) encoder->begin_step();
-  }
-  ~TowerSteps() {
-    for (models::Encoder* encoder : encoders_) encoder->abandon_step();
-  }
-  TowerSteps(const TowerSteps&) = delete;
-  TowerSteps& operator=(const TowerSteps&) = delete;
-  void end() {
-    if (encoders_.empty()) return;
-    const trace::Span span("backward of vision towers");
-    for (models::Encoder* encoder : encoders_) encoder->end_step();
-    encoders_.clear();
-  }
-
- private:
-  std::vector<models::Encoder*> encoders_;
-};
-
-}  // namespace
-
-LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
-  LossSums sums;
-  TowerSteps towers(roles_.trained_encoders());
-  // A step that an error ended may have left gradients.
-  for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
-  for (ForwardPass& pass : plan.passes) {
-    pass.dropout.seed = seed_;
-    pass.dropout.step = static_cast<uint64_t>(step_ + 1);
-    pass.dropout.noise_alpha = section_.neftune_alpha;
-    pass.inputs = inputs_.get();
-  }
-  if (routers_) routers_->begin(plan);
-  Activity activity("training: pass", std::ssize(plan.passes));
-  for (ForwardPass& pass : plan.passes) {
-    activity.advance();
-    dist::check_peers();  // passes may take minutes until the next sum over ranks
-    LossSums nowhere;
-    LossSums& counted = pass.shadow ? nowhere : sums;
-    tokens_computed += static_cast<double>(pass.forest->num_tokens());
-    if (!pass.trains() && !plan.every_token) continue;
-    const at::Tensor total = [&] {
-      const trace::Span span("forward");
-      return counted.add(task_.loss(pass));
-    }();
-    const trace::Span span("backward");
-    if (routers_) routers_->before_backward();
-    if (total.defined())
-      torch::autograd::backward({total}, {pass.shadow ? at::zeros_like(total) : at::Tensor()});
-    if (routers_) routers_->after_backward();
-    memory_.check(str("step ", step_ + 1));
-  }
-  towers.end();
-  check_memory();
-  std::vector<double> computed{tokens_computed};
-  mesh_.data_parallel->all_reduce_sum(computed);
-  tokens_computed = computed[0];
-  sums.reduce(*mesh_.data_parallel);
-  if (routers_) routers_->end(sums);
-  return sums;
-}
-
-void Trainer::update(const LossSums& sums) {
-  {
-    const trace::Span span("sum of gradients over ranks");
-    reduce_gradients(mesh_, roles_.trainables);
-  }
-  const double loss = sums.total();
-  row_.set("loss", loss);
-  std::vector<double> norms;
-  for (const auto& trainable : roles_.trainables) {
-    norms.push_back(trainable->optimizer.grad_norm(mesh_));
-    if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
-    for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
-    throw NotFinite(str(
-        "step ", step_ + 1, ": the loss is ", unsigned_nan(loss), " and the gradient's norm (",
-        trainable->name, ") ", unsigned_nan(norms.back()),
-        step_ == 0 ? "; nothing was trained yet: the model's weights may contain NaN or infinite "
-                     "values, or overflow"
-                   : "; check rows and rewards, or try a lower optimizer.learning_rate"));
-  }
-  if (on_tensors_) on_tensors_(step_ + 1, "gradient", roles_.trainables);
-  before_change_();
-  const trace::Span span("optimizer");
-  for (size_t i = 0; i < norms.size(); ++i) {
-    Trainable& trainable = *roles_.trainables[i];
-    const double limit = trainable.settings.max_grad_norm;
-    const bool frozen = step_ < trainable.frozen_steps;
-    const double rate = frozen ? 0 : learning_rate(trainable.settings, step_ + 1, steps_);
-    if (frozen)
-      trainable.optimizer.zero_grad();
-    else
-      trainable.optimizer.step(rate, limit > 0 ? std::min(1.0, limit / (norms[i] + 1e-6)) : 1.0);
-    const std::string prefix = i == 0 ? "" : trainable.name + "_";
-    row_.set(prefix + "grad_norm", norms[i]);
-    row_.set(prefix + "learning_rate", rate);
-  }
-  if (on_tensors_) on_tensors_(step_ + 1, "updated", roles_.trainables);
-}
-
-void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens_computed,
-                       double seconds) {
-  row_.set("tokens", static_cast<int64_t>(plan.tokens));
-  row_.set("tokens_computed", static_cast<int64_t>(tokens_computed));
-  row_.set("supervised_tokens", static_cast<int64_t>(plan.supervised_tokens));
-  row_.set("padding_tokens", 0);
-  if (plan.image_tokens > 0) {
-    row_.set("images", plan.images);
-    row_.set("image_tokens", plan.image_tokens);
-  }
-  const auto parts = std::count_if(sums.terms.begin(), sums.terms.end(),
-                                   [](const LossSums::Sum& term) { return !term.separate; });
-  for (const LossSums::Sum& term : sums.terms)
-    if (term.separate || parts > 1)
-      row_.set(term.separate ? term.name : "loss/" + term.name, term.value());
-  for (const LossSums::Sum& mean : sums.means) row_.set(mean.name, mean.value());
-  if (routers_) routers_->describe(row_);
-  task_.describe_step(row_);
-  row_.set("step_seconds", seconds);
-  row_.set("tokens_per_second", plan.tokens / seconds);
-  row_.set(
-      "peak_memory_bytes",
-      static_cast<int64_t>(mesh_.world->all_reduce_max(static_cast<double>(peak_memory_bytes()))));
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
@@ -281,11 +75,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 
 // False: an earlier run of the directory was complete.
 bool Trainer::restore_or_start(RunDirectory& directory) {
-  std::vector<MetricInfo> infos = task_.metrics();
-  for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
-  if (routers_)
-    for (MetricInfo& info : RouterStep::metrics()) infos.push_back(std::move(info));
-  directory.open_metrics(steps_, std::move(infos));
+  directory.open_metrics(steps_, train_step_.metrics());
   if (directory.resumption().is_complete_without_checkpoint(steps_)) {
     directory.say_complete();
     return false;
@@ -315,7 +105,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
   bool asked_to_stop = false;
   const auto stop = [&] {
     dist::check_peers();
-    memory_.check(str("evaluation after step ", step_));
+    train_step_.memory().check(str("evaluation after step ", step_));
     asked_to_stop = asked_to_stop || directory.host().stop();
     // Ranks that compute the same rows stop at the same one.
     return asked_to_stop = mesh_.same_rows->all_reduce_max(asked_to_stop) > 0;
@@ -394,7 +184,7 @@ void Trainer::rescue(RunDirectory& directory) {
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
   directory.settle_saves();
   try {
-    if (inputs_) inputs_->clear();
+    train_step_.clear_inputs();
     const bool together = is_shared_out(roles_.trainables);
     const bool lost = together ? mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0
                                : directory.is_lost();
@@ -409,7 +199,7 @@ void Trainer::rescue(RunDirectory& directory) {
 Trainer::Agreed Trainer::agree(RunDirectory& directory) {
   const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
-  const bool over = memory_.exceeded();
+  const bool over = train_step_.memory().exceeded();
   const auto step = static_cast<double>(step_);
   std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0,
                             due ? 1.0 : 0.0,
@@ -437,7 +227,7 @@ void Trainer::after_step(RunDirectory& directory) {
   if (agreed.lost) leave_lost(directory);
   directory.saves().look(agreed.parts_written);
   tell_of_saves(directory);
-  if (agreed.over_limit) memory_.fail(str("step ", step_));
+  if (agreed.over_limit) train_step_.memory().fail(str("step ", step_));
   // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
   const bool last = step_ == steps_;
   using After = RunHost::After;
@@ -454,8 +244,8 @@ void Trainer::after_step(RunDirectory& directory) {
 
 RunOutcome Trainer::run(RunDirectory& directory) {
   if (!restore_or_start(directory)) return {false, steps_};
-  before_change_ = [&directory] { directory.saves().before_change(); };
-  on_tensors_ = directory.host().on_tensors;
+  train_step_.before_change = [&directory] { directory.saves().before_change(); };
+  train_step_.on_tensors = directory.host().on_tensors;
   const auto ended = [&] {
     const auto& after = directory.host().after_step;
     if (after && step_ > 0 && after(step_) == RunHost::After::kFinish) return true;

@@ -10,20 +10,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "temper/dist/mesh.h"
 #include "temper/rewards/reward.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
-#include "temper/train/offload/disk_inputs.h"
 #include "temper/train/roles/roles.h"
-#include "temper/train/router_step.h"
-#include "temper/train/run/memory_limit.h"
 #include "temper/train/run/run_directory.h"
 #include "temper/train/task.h"
+#include "temper/train/train_step.h"
 
 namespace temper::train {
 
@@ -35,9 +35,8 @@ struct RunOutcome {
 class Trainer {
  public:
   // Makes section.max_steps steps, or as many as the task plans. `seed` keys dropout and the noise
-  // on embeddings.
-  // Where the mesh says so, the ranks share out the models of the roles from here on. What the
-  // section offloads goes to section.offload_dir; throws RunError where no file can be made there.
+  // on embeddings. As TrainStep, it has the ranks share out the models, and opens files to offload
+  // to.
   Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::Mesh& mesh, Task& task,
           std::vector<std::unique_ptr<Hook>> hooks = {});
 
@@ -55,11 +54,6 @@ class Trainer {
 
  private:
   std::optional<StepPlan> next();
-  void check_memory() const;
-  LossSums forward_backward(StepPlan& plan, double& tokens_computed);
-  void update(const LossSums& sums);
-  void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
-
   bool restore_or_start(RunDirectory& directory);
   void restore(const Checkpoint& checkpoint);
   void after_step(RunDirectory& directory);
@@ -83,7 +77,6 @@ class Trainer {
   std::vector<Report::Table> tables_of(const RunDirectory& directory) const;
 
   TrainSection section_;
-  uint64_t seed_;
   Roles& roles_;
   dist::Mesh mesh_;
   Task& task_;
@@ -92,17 +85,10 @@ class Trainer {
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false, left_ = false;  // left_: the directory was lost, and another one is used
   double saved_at_ = 0;                  // time of the last checkpoint, seconds
-  std::unique_ptr<DiskInputs> inputs_;   // null: inputs of blocks stay in memory
-  MemoryWatch memory_;
-  std::function<void()> before_change_ = [] {};  // of the weights
-  decltype(RunHost::on_tensors) on_tensors_;
+  TrainStep train_step_;
   MetricsRow row_;
   std::vector<Report::Table> kept_tables_;  // the task's, as the weights for final/ were chosen
-  std::optional<RouterStep> routers_;       // for a policy that is a mixture of experts
 };
-
-// The metrics of the trainer itself, for the console and the report.
-std::vector<MetricInfo> trainer_metrics();
 
 // A verb's run: a trainer with the hooks that the config asks for. make_reward: makes those of
 // train.eval_rewards.
