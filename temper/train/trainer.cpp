@@ -242,33 +242,38 @@ void Trainer::after_step(RunDirectory& directory) {
     save(directory, !stopped_);
 }
 
-RunOutcome Trainer::run(RunDirectory& directory) {
-  if (!restore_or_start(directory)) return {false, steps_};
-  train_step_.before_change = [&directory] { directory.saves().before_change(); };
-  train_step_.on_tensors = directory.host().on_tensors;
+// Makes the steps that are left, with evaluations and checkpoints, until the run's end or a stop.
+void Trainer::make_steps(RunDirectory& directory) {
   const auto ended = [&] {
     const auto& after = directory.host().after_step;
     if (after && step_ > 0 && after(step_) == RunHost::After::kFinish) return true;
     return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
   };
+  // Where an evaluation was cut short by a stop, it is made now.
+  const bool due = step_ == 0 ? section_.eval_at_start
+                              : section_.eval_every > 0 && step_ % section_.eval_every == 0;
+  if (due) stopped_ = evaluate(directory);
+  while (!stopped_ && !ended() && step()) after_step(directory);
+  if (!stopped_ && evaluate(directory)) {
+    stopped_ = true;
+    save(directory, false);
+  }
+  if (!stopped_) {
+    before_save();
+    check_finite();
+  }
+  directory.saves().finish();
+  tell_of_saves(directory);
+  if (mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0) leave_lost(directory);
+}
+
+RunOutcome Trainer::run(RunDirectory& directory) {
+  if (!restore_or_start(directory)) return {false, steps_};
+  train_step_.before_change = [&directory] { directory.saves().before_change(); };
+  train_step_.on_tensors = directory.host().on_tensors;
   const int64_t first = step_;
   try {
-    // Where an evaluation was cut short by a stop, it is made now.
-    const bool due = step_ == 0 ? section_.eval_at_start
-                                : section_.eval_every > 0 && step_ % section_.eval_every == 0;
-    if (due) stopped_ = evaluate(directory);
-    while (!stopped_ && !ended() && step()) after_step(directory);
-    if (!stopped_ && evaluate(directory)) {
-      stopped_ = true;
-      save(directory, false);
-    }
-    if (!stopped_) {
-      before_save();
-      check_finite();
-    }
-    directory.saves().finish();
-    tell_of_saves(directory);
-    if (mesh_.world->all_reduce_max(directory.is_lost() ? 1 : 0) > 0) leave_lost(directory);
+    make_steps(directory);
   } catch (const WeightsDiffer&) {
     throw;
   } catch (const NotFinite& e) {
@@ -280,6 +285,12 @@ RunOutcome Trainer::run(RunDirectory& directory) {
     if (step_ > first) rescue(directory);
     throw;
   }
+  finish(directory);
+  return {stopped_, step_};
+}
+
+// Writes what the run leaves: final models, unless it was stopped, and the report.
+void Trainer::finish(RunDirectory& directory) {
   if (!stopped_) {
     const dist::Saving saving;
     const TaskState state = task_.state();
@@ -295,7 +306,6 @@ RunOutcome Trainer::run(RunDirectory& directory) {
                        "); best/ has them too, for a run that goes on"));
   }
   directory.close(std::move(summary), tables_of(directory));
-  return {stopped_, step_};
 }
 
 // The samples are those of the weights in final/, or their title says that they are others'.

@@ -56,6 +56,7 @@ class Trainer {
   std::optional<StepPlan> next();
   bool restore_or_start(RunDirectory& directory);
   void restore(const Checkpoint& checkpoint);
+  void make_steps(RunDirectory& directory);
   void after_step(RunDirectory& directory);
   bool evaluate(RunDirectory& directory);
   void before_save();
@@ -74,6 +75,7 @@ class Trainer {
   };
   Agreed agree(RunDirectory& directory);
   void leave_lost(RunDirectory& directory);
+  void finish(RunDirectory& directory);
   std::vector<Report::Table> tables_of(const RunDirectory& directory) const;
 
   TrainSection section_;
