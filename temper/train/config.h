@@ -5,10 +5,8 @@
 // `validate` run before a trainer is built, whichever way it came.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,132 +24,14 @@
 #include "temper/models/config.h"
 #include "temper/models/device.h"
 #include "temper/ops/layers/attention.h"
-#include "temper/rewards/config.h"
+#include "temper/train/config/optimizer_section.h"
+#include "temper/train/config/train_section.h"
 
 namespace temper::generate {
 struct RolloutSection;
 }
 
 namespace temper::train {
-
-// Config keys that one optimizer alone has: the section `optimizer.NAME`.
-class OptimizerKeys {
- public:
-  virtual ~OptimizerKeys() = default;
-  virtual void fields(Fields& f) = 0;
-  virtual std::unique_ptr<OptimizerKeys> clone() const = 0;
-};
-
-// A section's keys of every optimizer that has its own, with their defaults at first. Copies are
-// deep.
-class OwnOptimizerKeys {
- public:
-  OwnOptimizerKeys();
-  OwnOptimizerKeys(const OwnOptimizerKeys& other);
-  OwnOptimizerKeys& operator=(const OwnOptimizerKeys& other);
-
-  void fields(Fields& f);
-  template <class Keys>
-  const Keys& of(const std::string& name) const {
-    return dynamic_cast<const Keys&>(*by_name_.at(name));
-  }
-
- private:
-  std::map<std::string, std::unique_ptr<OptimizerKeys>> by_name_;
-};
-
-enum class Goal { kAuto, kMinimize, kMaximize };
-
-struct EarlyStoppingSection {
-  std::optional<std::string> metric;  // of the evaluation ("eval/loss"); none: off
-  int64_t patience = 3;               // evaluations without an improvement
-  double min_delta = 0;               // the smallest change that is an improvement
-  Goal goal = Goal::kAuto;
-  void fields(Fields& f);
-};
-
-struct KeepBestSection {
-  std::optional<std::string> metric;  // none: final/ has the last weights
-  Goal goal = Goal::kAuto;
-  void fields(Fields& f);
-};
-
-// Which steps are profiled: a number of steps, or {first, steps}.
-struct ProfileSteps {
-  std::optional<int64_t> first;  // numbered from 1; none: the first one of this process
-  int64_t steps = 0;             // 0: none
-};
-
-// max_steps, epochs or neither (one epoch); both are an error.
-struct TrainSection {
-  enum class Recompute { kNone, kBlocks };
-  enum class Offload { kNone, kActivations, kOptimizer, kAll };
-  std::optional<int64_t> max_steps;
-  std::optional<double> epochs;
-  int64_t batch_size = 8;
-  int64_t micro_batch_tokens = 2048;
-  Recompute recompute = Recompute::kNone;
-  Offload offload = Offload::kNone;
-  std::optional<std::string> offload_dir;  // none: output_dir
-  bool offloads_inputs() const {
-    return offload == Offload::kActivations || offload == Offload::kAll;
-  }
-  bool offloads_optimizer() const {
-    return offload == Offload::kOptimizer || offload == Offload::kAll;
-  }
-  int64_t eval_every = 0;
-  bool eval_at_start = false;
-  int64_t eval_samples = 0;
-  int64_t eval_sample_tokens = 128;
-  std::vector<rewards::RewardSection> eval_rewards;
-  int64_t eval_completions = 1;
-  int64_t save_every = 0;
-  double save_minutes = 15;
-  std::optional<bool> save_in_background;
-  int64_t keep_checkpoints = 3;
-  bool keep_final_checkpoint = true;
-  EarlyStoppingSection early_stopping;
-  KeepBestSection keep_best;
-  std::vector<std::string> freeze;  // patterns of parameter names
-  double neftune_alpha = 0;
-  double z_loss = 0;
-  std::optional<double> router_aux_loss;
-  ProfileSteps profile;
-  std::optional<std::string> memory_limit;
-  std::optional<int64_t> max_inflight;
-  void fields(Fields& f);
-};
-
-// Parameters whose names match a pattern, with values of their own.
-struct ParameterGroup {
-  std::string match;
-  std::optional<double> learning_rate, weight_decay;
-  void fields(Fields& f);
-};
-
-// Keys that several optimizers read are members; those of one alone are in `own`. What an optimizer
-// is, and which keys it reads with which defaults, is said in its own file (update_rule.h).
-struct OptimizerSection {
-  enum class Schedule { kCosine, kLinear, kConstant, kPolynomial, kInverseSqrt, kWsd };
-  enum class DecayShape { kCosine, kLinear, kSqrt };
-  std::string name = "adamw";
-  double learning_rate = 2e-5;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double momentum = 0;
-  double weight_decay = 0;
-  double max_grad_norm = 1;
-  Schedule schedule = Schedule::kCosine;
-  int64_t warmup_steps = 0;
-  double warmup_ratio = 0;
-  double final_lr_fraction = 0;
-  double power = 1;
-  std::optional<int64_t> decay_steps;
-  DecayShape decay_shape = DecayShape::kCosine;
-  OwnOptimizerKeys own;
-  std::vector<ParameterGroup> groups;
-  void fields(Fields& f);
-};
 
 struct MissingKey {
   std::string key, expected;
@@ -298,16 +178,3 @@ std::string dump_run_config(RunConfig& config, bool with_help = false);
 std::string describe_run_config(RunConfig& config);
 
 }  // namespace temper::train
-
-namespace temper::config_detail {
-
-template <>
-struct Traits<train::ProfileSteps> {
-  static std::string type(const Rule&) { return "integer >= 0, or {first, steps}"; }
-  static void read(const YamlNode& node, const std::string& path, const Rule&,
-                   train::ProfileSteps& value);
-  static YamlNode write(train::ProfileSteps& value);
-  static std::vector<Field> children() { return {}; }
-};
-
-}  // namespace temper::config_detail
