@@ -5,6 +5,7 @@
 #include "temper/distill/task.h"
 #include "temper/distill/teacher_file.h"
 #include "temper/train/ranks.h"
+#include "temper/train/run_task.h"
 
 namespace temper::distill {
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "temper/train/ranks.h"
+#include "temper/train/run_task.h"
 #include "temper/workers/model_worker.h"
 
 namespace temper::preference {

@@ -5,6 +5,7 @@
 #include "temper/ops/pointwise.h"
 #include "temper/preference/losses.h"
 #include "temper/train/ranks.h"
+#include "temper/train/run_task.h"
 
 namespace temper::preference {
 OrpoTask::OrpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/pointwise.h"
 #include "temper/train/ranks.h"
+#include "temper/train/run_task.h"
 
 namespace temper::preference {
 

@@ -16,6 +16,7 @@
 #include "temper/train/ranks.h"
 #include "temper/train/roles/policy.h"
 #include "temper/train/roles/roles.h"
+#include "temper/train/run_task.h"
 #include "temper/workers/model_worker.h"
 #include "temper/workers/role_ranks.h"
 #include "temper/workers/served_rewards.h"

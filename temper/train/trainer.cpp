@@ -10,11 +10,8 @@
 #include "temper/metrics/activity.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
-#include "temper/train/offload/directory.h"
 #include "temper/train/run/agreed_error.h"
 #include "temper/train/run/eval_samples.h"
-#include "temper/train/run/opening.h"
-#include "temper/train/run/reward_evaluation.h"
 #include "temper/train/run/weights_check.h"
 
 namespace temper::train {
@@ -326,24 +323,6 @@ std::vector<Report::Table> Trainer::tables_of(const RunDirectory& directory) con
                kept->header, kept->rows};
   }
   return tables;
-}
-
-RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
-                    RunDirectory& directory, Task& task,
-                    const rewards::RewardSet::Make& make_reward) {
-  std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
-  if (!config.train.eval_rewards.empty())
-    hooks.push_back(
-        std::make_unique<RewardEvaluation>(config, roles.policy, mesh, directory, make_reward));
-  hooks.insert(hooks.begin(), opening(config, roles, mesh, task));
-  // Before hooks that keep weights.
-  if (mesh.world->size() > 1)
-    hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));
-  TrainSection section = config.train;
-  section.offload_dir = offload_directory(config);
-  Trainer trainer(std::move(section), static_cast<uint64_t>(config.seed), roles, mesh, task,
-                  std::move(hooks));
-  return trainer.run(directory);
 }
 
 }  // namespace temper::train

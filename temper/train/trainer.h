@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "temper/dist/mesh.h"
-#include "temper/rewards/reward.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
 #include "temper/train/roles/roles.h"
@@ -91,11 +90,5 @@ class Trainer {
   MetricsRow row_;
   std::vector<Report::Table> kept_tables_;  // the task's, as the weights for final/ were chosen
 };
-
-// A verb's run: a trainer with the hooks that the config asks for. make_reward: makes those of
-// train.eval_rewards.
-RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
-                    RunDirectory& directory, Task& task,
-                    const rewards::RewardSet::Make& make_reward = rewards::make_reward);
 
 }  // namespace temper::train

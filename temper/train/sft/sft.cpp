@@ -11,6 +11,7 @@
 #include "temper/train/ranks.h"
 #include "temper/train/run/opening.h"
 #include "temper/train/run/row_messages.h"
+#include "temper/train/run_task.h"
 
 namespace temper {
 
