@@ -11,10 +11,11 @@ std::vector<LayerPair> StrategyContext::pairs() const {
 
 std::vector<LayerPair> StrategyContext::attention_pairs() const {
   const auto require_attention = [this](const char* of, models::CausalLM& model, int64_t layer) {
-    const std::string hidden = model.body().hides_attention(layer);
-    config.require(hidden.empty(), "distill.layers", "layer ", layer, " of the ", of, " ", hidden,
-                   ", and distill.strategy: ", config.distill.strategy,
-                   " compares attention maps; expected pairs of layers that have them");
+    const std::string hidden = model.body().why_no_attention_maps(layer);
+    config.require(hidden.empty(), "distill.layers", "found layer ", layer, " of the ", of,
+                   ", which ", hidden, ": ", config.distill.strategy,
+                   " cannot compute its attention maps; expected layers with attention and keys of "
+                   "their own");
   };
   std::vector<LayerPair> found = pairs();
   for (const LayerPair& pair : found) {

@@ -1,7 +1,7 @@
 // An HTTP/1.1 server for untrusted clients. One thread reads and writes all connections, so that a
 // thousand waiting ones cost a thousand buffers and no thread; every wait has a deadline and every
-// buffer a limit. Only http_server.cpp and http_connection.{h,cpp} include the HTTP library
-// (Boost.Beast's parser on Asio).
+// buffer a limit. Sources of this folder include the HTTP library (Boost.Beast's parser on Asio);
+// this header does not.
 #pragma once
 
 #include <cstdint>

@@ -46,13 +46,14 @@ class Backbone : public nn::Module {
 
   // What attention of a layer makes of its block's input x [N, hidden_size], for what compares
   // attention maps; differentiable. nn::Context::observe shows the blocks' inputs. Of layers of
-  // which hides_attention() is empty.
+  // which why_no_attention_maps() is empty.
   virtual nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& /*x*/,
                                                const nn::Context& /*context*/) {
-    throw RunError(str("layer ", layer, " ", hides_attention(layer)));
+    throw RunError(str("layer ", layer, " ", why_no_attention_maps(layer)));
   }
-  // Why a layer has no attention maps to compare, as a predicate of it; empty: it has.
-  virtual std::string hides_attention(int64_t /*layer*/) const {
+  // Why the attention maps of a layer cannot be computed from its input alone, as what is said of
+  // it ("carries a state .."); empty: they can.
+  virtual std::string why_no_attention_maps(int64_t /*layer*/) const {
     return "is of a model whose attention is not shown";
   }
 

@@ -116,13 +116,13 @@ void ModelSection::fields(Fields& f) {
         "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
         "program "
         "and machine have one, else the CPU",
-        without_effect());
+        outside_digest());
   f.add(
       "backend", backend,
       "implementation of the operations: native (CPU kernels; results do not depend on the batch), "
       "aten (LibTorch's operators), or auto: what TEMPER_BACKEND names, else native on the CPU, "
       "aten elsewhere",
-      without_effect(one_of({"auto", "native", "aten"})));
+      outside_digest(one_of({"auto", "native", "aten"})));
   f.add("storage", storage,
         "storage format of the policy's frozen weights: " + storage_help() +
             "; the rest follows dtype, and so does a reference model or teacher of its own; null: "

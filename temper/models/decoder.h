@@ -157,7 +157,7 @@ class Decoder : public Backbone {
                                        const nn::Context& context) override {
     Block& block = layers[static_cast<size_t>(layer)];
     nn::Attention* const attention = attention_in(block.self_attn);
-    check(attention, "layer ", layer, " ", hides_attention(layer));
+    check(attention, "layer ", layer, " ", why_no_attention_maps(layer));
     if constexpr (requires { block.mixer_input(x); })
       return attention->heads(block.mixer_input(x), context);
     else if constexpr (requires { block.input_layernorm; })
@@ -165,7 +165,7 @@ class Decoder : public Backbone {
     else
       return attention->heads(ops::LinearInput::plain(x), context);
   }
-  std::string hides_attention(int64_t layer) const override {
+  std::string why_no_attention_maps(int64_t layer) const override {
     return attention_in(layers[static_cast<size_t>(layer)].self_attn)
                ? ""
                : "carries a state in place of attention";

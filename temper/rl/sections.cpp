@@ -65,10 +65,10 @@ void RlSection::fields(Fields& f) {
   f.add("save_rollouts", save_rollouts,
         "rollout batches that are kept in rollouts/: all, none, every K (one of K batches, as in "
         "every 10) or last K",
-        without_effect());
+        outside_digest());
   f.add("compress_rollouts", compress_rollouts,
         "write rollouts/step-N.jsonl.zst (Zstandard) in place of .jsonl; rl.replay reads both",
-        without_effect());
+        outside_digest());
   f.add(
       "max_staleness", max_staleness,
       "asynchronous rollout: maximum number of updates between the policy that samples a batch and "

@@ -58,8 +58,8 @@ struct ServerOptions {
   // Empty: none.
   std::function<void(const std::string& line)> access_log, warn;
 
-  // Requests of a run's ranks to each other (roles/): POST PATH or PATH/NAME, by path, each on a
-  // thread of its own, of which there are most_threads. What a route throws is answered as an
+  // Requests of a run's ranks to each other (temper/workers): POST PATH or PATH/NAME, by path, each
+  // on a thread of its own, of which there are most_threads. What a route throws is answered as an
   // error. A server with routes waits longer for slow clients once they have sent the key.
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;

@@ -12,30 +12,30 @@ namespace temper::train {
 
 void RunConfig::fields(Fields& f) {
   f.add("output_dir", output_dir, "directory for everything that the run writes; required",
-        without_effect());
+        outside_digest());
   f.add("seed", seed, "random seed of the run", at_least(0));
   f.add("resume", resume,
         "auto (from the newest checkpoint), never (what an earlier run left is moved to "
         "OUTPUT_DIR.old-N), or a checkpoint's path",
-        without_effect());
+        outside_digest());
   f.add("verb", verb, "the training verb; Temper writes it to the resolved config");
   f.add("model", model, "the model to train");
   f.add("adapter", adapter, "a low-rank adapter (LoRA) that is trained instead of all weights");
   f.add("data", data, "training and evaluation rows, and how they are read");
   f.add("train", train, "length of the run, batches, evaluation and checkpoints");
   f.add("optimizer", optimizer, "optimizer and learning-rate schedule");
-  f.add("metrics", metrics, "where metrics are recorded", without_effect());
+  f.add("metrics", metrics, "where metrics are recorded", outside_digest());
   std::string product;
   for (const dist::Axis& axis : dist::axes())
     if (!axis.unusual()) product += str(product.empty() ? "" : " x ", axis.name);
   f.add("mesh", mesh, "parallelism; " + product + " is the number of ranks that train",
-        without_effect());
+        outside_digest());
   f.add("roles", roles, "ranks that do not train: they sample, run the reference model or judge");
   f.add(
       "defaulted", defaulted,
       "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
       "optimizer; with another one they change",
-      without_effect(internal()));
+      outside_digest(internal()));
 }
 
 namespace {

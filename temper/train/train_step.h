@@ -33,7 +33,7 @@ class TrainStep {
     LossSums sums;               // of the whole step
     double tokens_computed = 0;  // by all ranks
   };
-  // Leaves this rank's gradients of the plan's passes.
+  // Leaves this rank's gradients of the plan's passes, which get the step's dropout.
   Passes forward_backward(int64_t step, StepPlan& plan);
   // Sums the gradients over ranks, clips them and makes the optimizers' step. Throws NotFinite
   // (agreed_error.h) where loss or gradient are no finite numbers; the weights are then as before.
@@ -47,9 +47,9 @@ class TrainStep {
   // Gives back the disk's space of offloaded inputs, after an error: to make room for a checkpoint.
   void clear_inputs();
 
-  // Called before the weights change.
+  // Called before weights and optimizer state change.
   std::function<void()> before_change = [] {};
-  // RunHost's.
+  // As RunHost::on_tensors.
   std::function<void(int64_t step, const char* when, const Trainables&)> on_tensors;
 
  private:

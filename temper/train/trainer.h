@@ -1,9 +1,10 @@
-// The trainer under every verb: it owns the step. A task brings passes and losses, roles bring
-// models and optimizers, hooks look on.
+// The training loop of every verb. TrainStep computes a step of the passes and losses that a task
+// brings, with the models and optimizers of the roles; the trainer resumes, evaluates, saves and
+// stops. Hooks look on.
 //
 // A program may own the loop:
 //
-//   Trainer trainer(section, seed, roles, group, task);
+//   Trainer trainer(section, seed, roles, mesh, task);
 //   while (trainer.step()) std::cout << trainer.row().json() << "\n";
 //
 // or leave it to run(), which resumes, logs, evaluates, saves and stops as the config says.

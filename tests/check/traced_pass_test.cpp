@@ -139,7 +139,7 @@ int64_t traced(const models::HfConfig& config, const Run& run) {
   if (run.adapter) {
     policy.trains = false;
     const std::unique_ptr<models::CausalLM> model = models::make_model(*policy.shape.config);
-    models::place_lora(*model, {});
+    models::attach_lora(*model, {});
     policy.adapted = models::adapted_layers(*model);
     policy.rank = 4;
     policy.drops = run.dropout;

@@ -298,10 +298,10 @@ TEST_CASE("what is wrong is said by key") {
        "its 3 are not a multiple of the student's 2; use attention_projection");
   // Uniform pairs of two layers of four: those without attention, and with a layer's before.
   says(error("lfm2", "qwen3", {"distill.strategy=attention_transfer"}),
-       "distill.layers: layer 0 of the student carries a state in place of attention");
+       "distill.layers: found layer 0 of the student, which carries a state in place of attention");
   says(error("qwen3", "gemma4_text",
              {"distill.strategy=attention_projection", "distill.layers=[[0, 2]]"}),
-       "distill.layers: layer 2 of the teacher attends to the keys of layer 0");
+       "distill.layers: found layer 2 of the teacher, which shares the keys and values of layer 0");
   says(error("qwen2", "qwen3", {"distill.strategy=feature_pooling"}), "use feature_projection");
   says(error("qwen2", "qwen3", {"distill.jsd_beta=1", "distill.divergence=jsd"}),
        "distill.jsd_beta");

@@ -19,8 +19,8 @@ Rule reads(InputFiles files, Rule also) {
   also.reads = files;
   return also;
 }
-Rule without_effect(Rule also) {
-  also.without_effect = true;
+Rule outside_digest(Rule also) {
+  also.outside_digest = true;
   return also;
 }
 

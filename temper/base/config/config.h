@@ -31,7 +31,7 @@
 
 namespace temper {
 
-// Which files that a run reads a text names.
+// What kind of input file the text of a config key names.
 enum class InputFiles {
   kNone,
   kRows,       // a file, directory, pattern or id (data/read/row_set.h)
@@ -41,7 +41,7 @@ enum class InputFiles {
   kTemplate,   // a chat template
   kModel,      // another model
   kProgram,    // a word of a command: a file or not
-  kOther,      // one file
+  kOther,      // any other single file, such as a schema or a grammar
 };
 
 // What a value has to be beyond its type, and what it is to a run. For a list, bounds and choices
@@ -55,8 +55,10 @@ struct Rule {
   // structs; null is an empty list.
   bool lone = false;
   bool internal = false;                 // written by Temper itself; messages do not suggest it
-  InputFiles reads = InputFiles::kNone;  // of a text, or of each text of a list
-  bool without_effect = false;           // a run's results do not depend on it, or on its section
+  InputFiles reads = InputFiles::kNone;  // what this text, or each text of this list, names
+  // The key, or its section, is no part of the digest of a run's settings (the manifest): it says
+  // where and how a run computes, or what it writes, and changes results by rounding at most.
+  bool outside_digest = false;
 };
 Rule at_least(double min);
 Rule above(double min);
@@ -67,7 +69,7 @@ Rule required();
 Rule one_or_list();
 Rule internal();
 Rule reads(InputFiles files, Rule also = {});
-Rule without_effect(Rule also = {});
+Rule outside_digest(Rule also = {});
 
 // Specialise for an enum whose values count up from 0: the names in YAML, in order.
 template <class Enum>
@@ -86,7 +88,7 @@ struct Field {
   bool is_list = false;   // `children` are the fields of one item
   bool internal = false;  // as in Rule, and so are these:
   InputFiles reads = InputFiles::kNone;
-  bool without_effect = false;
+  bool outside_digest = false;
   std::function<void(const YamlNode&, const std::string& path)> read;
   std::function<YamlNode()> write;
   std::vector<Field> children;  // fields of a struct, or of each item of a list of structs
@@ -285,7 +287,7 @@ void Fields::add(std::string name, T& value, std::string help, Rule rule) {
   field.required = rule.required;
   field.internal = rule.internal;
   field.reads = rule.reads;
-  field.without_effect = rule.without_effect;
+  field.outside_digest = rule.outside_digest;
   if constexpr (ConfigStruct<T>) {
     field.children = Fields::of(value);
   } else {

@@ -135,7 +135,7 @@ void check_fresh(const std::vector<Target>& targets, const std::vector<WholeModu
   }
 }
 
-void place_lora(nn::Module& model, const LoraConfig& config) {
+void attach_lora(nn::Module& model, const LoraConfig& config) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
   const std::vector<WholeModule> whole = choose_whole(model, config.modules_to_save);
   check_fresh(targets, whole, config);
@@ -151,7 +151,7 @@ void place_lora(nn::Module& model, const LoraConfig& config) {
   train_score(model);
 }
 
-void draw_lora(nn::Module& model, uint64_t seed) {
+void init_lora(nn::Module& model, uint64_t seed) {
   for (const Target& t : linear_layers(model)) {
     if (!t.layer->lora()) continue;
     nn::Lora& lora = *t.layer->lora();
@@ -163,8 +163,8 @@ void draw_lora(nn::Module& model, uint64_t seed) {
 }
 
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
-  place_lora(model, config);
-  draw_lora(model, seed);
+  attach_lora(model, config);
+  init_lora(model, seed);
 }
 
 void remove_adapter(nn::Module& model) {

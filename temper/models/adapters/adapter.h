@@ -18,9 +18,11 @@ namespace temper::models {
 // for a target that names no linear layer, listing those that there are, and for a pattern that
 // fits none of the targets.
 void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
-// Its two steps: adapters without values, for which the model needs none either, and their values.
-void place_lora(nn::Module& model, const LoraConfig& config);
-void draw_lora(nn::Module& model, uint64_t seed);
+// Its two steps. attach_lora: adds and freezes; neither the adapter has values then, nor need the
+// model. init_lora: the values of all adapters of the model, A from the seed, B zero, and DoRA's
+// magnitudes from the base weights, which have values.
+void attach_lora(nn::Module& model, const LoraConfig& config);
+void init_lora(nn::Module& model, uint64_t seed);
 
 // Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an
 // adapter. Throws ConfigError as add_lora.

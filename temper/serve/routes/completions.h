@@ -21,8 +21,8 @@ namespace temper::serve {
 
 class Completions {
  public:
-  // All of them outlive it, but `small`, the threads that parse requests of up to 1 MiB: these end
-  // before it. sampling: null: serve() is not called.
+  // Options, rules and sampling outlive it; sampling may be null where serve() is not called.
+  // `small`: threads that parse bodies of up to 1 MiB, which have ended before it is destroyed.
   Completions(const ServerOptions& options, const http::AccessRules& rules, SamplerLoop* sampling,
               TurnQueue& small);
 
@@ -52,11 +52,12 @@ class Completions {
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::set<std::string> warned_;
-  // Members are destroyed before those that they use. Threads for the parsing of large requests,
-  // one at a time, as each may take many times its size, for images, for grammars, of which one may
-  // take long to compile, and for answers, which never wait. Clients take turns, by their address;
-  // the threads for grammars and answers are never all one client's.
-  TurnQueue answers_{4, 2}, grammars_{4, 1}, images_{2, 1}, large_;
+  // Clients take turns, by their address: {threads, most of them for one client}. Members are
+  // destroyed before those that they use.
+  TurnQueue answers_{4, 2};   // which never wait
+  TurnQueue grammars_{4, 1};  // of which one may take long to compile
+  TurnQueue images_{2, 1};    // decoded
+  TurnQueue large_;           // large bodies, one at a time: parsing may take many times the size
 };
 
 }  // namespace temper::serve

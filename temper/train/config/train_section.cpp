@@ -63,10 +63,10 @@ void TrainSection::fields(Fields& f) {
   f.add("offload", offload,
         "what leaves memory for files that are gone after the run: the inputs of blocks, which "
         "need recompute: blocks, the optimizer's state, or both; the same bits",
-        without_effect());
+        outside_digest());
   f.add("offload_dir", offload_dir,
         "existing directory, on a fast local disk, of these files; null: output_dir",
-        without_effect());
+        outside_digest());
   f.add("eval_every", eval_every, "steps between evaluations; 0: only after the last step",
         at_least(0));
   f.add("eval_at_start", eval_at_start, "also evaluate before the first step");
@@ -83,21 +83,21 @@ void TrainSection::fields(Fields& f) {
         between(1, 1024));
   f.add("save_every", save_every,
         "steps between checkpoints; 0: only at the end and when interrupted",
-        without_effect(at_least(0)));
+        outside_digest(at_least(0)));
   f.add("save_minutes", save_minutes,
         "minutes between checkpoints, in addition to save_every; 0: none",
-        without_effect(at_least(0)));
+        outside_digest(at_least(0)));
   f.add("save_in_background", save_in_background,
         "a thread writes checkpoints from a copy of the trained weights and the optimizer's state "
         "while training continues; null: where the copy fits into memory",
-        without_effect());
+        outside_digest());
   f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk",
-        without_effect(at_least(1)));
+        outside_digest(at_least(1)));
   f.add("keep_final_checkpoint", keep_final_checkpoint,
         "false: once final/ is written the weights and the optimizer's state in checkpoints/ are "
         "removed, and a small state.json stays there as the record that the run is complete; it "
         "then cannot go on to more steps",
-        without_effect());
+        outside_digest());
   f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stops improving");
   f.add("keep_best", keep_best, "leaves the weights of the best evaluation in final/");
   f.add("freeze", freeze, "names of parameters that are not trained; * matches any characters");
@@ -114,11 +114,11 @@ void TrainSection::fields(Fields& f) {
   f.add("profile", profile,
         "number of steps to profile, from the first one of this process, or {first: STEP, steps: "
         "N}; written to trace.json (Perfetto); 0: off",
-        without_effect());
+        outside_digest());
   f.add("memory_limit", memory_limit,
         "maximum resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to "
         "take more does not start, one that takes more ends with a checkpoint; null: none",
-        without_effect());
+        outside_digest());
   f.add("max_inflight", max_inflight,
         "reinforcement learning: maximum length of each queue: rollout batches sampled ahead "
         "(rl.max_staleness), groups of completions that wait for rewards, or for ranks with the "

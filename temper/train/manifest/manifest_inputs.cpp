@@ -38,13 +38,13 @@ const char* kind_of(const InputFile& file) {
   return "others";
 }
 
-// Takes out what the fields say to be without effect.
-void erase_without_effect(std::span<const Field> fields, Json& settings) {
+// Takes out the keys that the digest of settings leaves out.
+void erase_outside_digest(std::span<const Field> fields, Json& settings) {
   for (const Field& field : fields) {
-    if (field.without_effect)
+    if (field.outside_digest)
       settings.erase(field.name);
     else if (field.is_section() && settings.contains(field.name))
-      erase_without_effect(field.children, settings[field.name]);
+      erase_outside_digest(field.children, settings[field.name]);
   }
 }
 
@@ -65,7 +65,7 @@ Json entry_of(const InputFile& file) {
 
 std::string settings_digest(RunConfig& config) {
   Json settings = json_of(parse_yaml(dump_run_config(config), "this run"));
-  erase_without_effect(Fields::of(config), settings);
+  erase_outside_digest(Fields::of(config), settings);
   return sha256_hex(dump_json(settings));
 }
 

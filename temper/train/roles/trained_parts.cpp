@@ -232,9 +232,9 @@ std::optional<models::LoraConfig> choose_trained(models::Model& model, RunConfig
   } else if (config.has_adapter()) {
     lora = new_adapter(config, tokenizer);
     check_token_rows(config, !lora->trained_tokens.empty());
-    models::place_lora(model, *lora);
+    models::attach_lora(model, *lora);
     if (values == AdapterValues::kDrawn)
-      models::draw_lora(model, static_cast<uint64_t>(config.seed));
+      models::init_lora(model, static_cast<uint64_t>(config.seed));
   } else {
     model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }

@@ -13,11 +13,11 @@
 
 namespace temper::train {
 
-// Those of a fresh adapter: drawn from the config's seed, or none, for a model that has none itself
-// and is but planned with.
+// Initial values of a new adapter. kDrawn: A random from the config's seed, B zero. kNone: shapes
+// alone, for `temper check`, whose model has no values.
 enum class AdapterValues { kDrawn, kNone };
 
-// Gives the model the run's adapter, where it has one, which is returned, and marks what trains.
+// Adds the run's adapter, if it has one, and returns its config; marks the parameters that train.
 // Of an adapter to go on from (adapter.path) the config then says what it is. The tokenizer is the
 // model's, or null. Throws ConfigError for what the model cannot be given or ranks cannot divide,
 // keys that disagree with an adapter's files, and patterns that match nothing.

@@ -20,12 +20,12 @@ void sync_directory(const std::string& path) {
 
 }  // namespace
 
-std::string writing_name(const std::string& output_dir, const std::string& name) {
+std::string temporary_path(const std::string& output_dir, const std::string& name) {
   return output_dir + "/.writing-" + name;
 }
 
 std::string begin_directory(const std::string& output_dir, const std::string& name) {
-  std::string temporary = writing_name(output_dir, name);
+  std::string temporary = temporary_path(output_dir, name);
   fs::remove_all(temporary);
   fs::create_directories(temporary);
   return temporary;

@@ -214,13 +214,13 @@ class Gemma4Decoder : public Backbone {
 
   nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
                                        const nn::Context& context) override {
-    check(key_layer(layer) == layer, "layer ", layer, " ", hides_attention(layer));
+    check(key_layer(layer) == layer, "layer ", layer, " ", why_no_attention_maps(layer));
     Gemma4Block& block = layers[static_cast<size_t>(layer)];
     return block.self_attn.heads(block.input_layernorm.input(x), context);
   }
-  std::string hides_attention(int64_t layer) const override {
+  std::string why_no_attention_maps(int64_t layer) const override {
     const int64_t keys = key_layer(layer);
-    return keys == layer ? "" : str("attends to the keys of layer ", keys);
+    return keys == layer ? "" : str("shares the keys and values of layer ", keys);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
     return layers[static_cast<size_t>(layer)].self_attn.spec();

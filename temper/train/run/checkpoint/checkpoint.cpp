@@ -40,7 +40,7 @@ void remove_remains(const std::string& directory) {
   for (const fs::path& path : remains) fs::remove_all(path);
 }
 
-// Removes the manifest first: without it the rest is known to be no checkpoint.
+// Removes state.json first: a directory without it is no checkpoint.
 void remove_checkpoint(const fs::path& path) {
   fs::remove(path / "state.json");
   fs::remove_all(path);
@@ -100,7 +100,7 @@ Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& tra
                                              const Json& values, const TensorMap& tensors,
                                              const dist::Mesh& mesh, bool copies) const {
   const bool writes = mesh.world->rank() == 0, shared = mesh.model->size() > 1;
-  const std::string temporary = writing_name(output_dir_, "checkpoint");
+  const std::string temporary = temporary_path(output_dir_, "checkpoint");
   const auto begins = [&] {
     if (writes) begin_directory(output_dir_, "checkpoint");
   };

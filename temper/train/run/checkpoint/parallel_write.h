@@ -11,7 +11,8 @@
 
 namespace temper::train {
 
-// Does the work on every rank of the group. All of them throw the error of the first that failed.
+// Does the work on every rank of the group. Where one fails, all throw a RunError "rank N: .." of
+// the first that did.
 void on_all(dist::Group& group, const std::function<void()>& work);
 
 // Whether all ranks may write into files of the directory, which the first one has made: they see
