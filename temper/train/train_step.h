@@ -28,6 +28,8 @@ class TrainStep {
   // throws RunError where no file can be made there.
   TrainStep(const TrainSection& section, uint64_t seed, int64_t steps, Roles& roles,
             const dist::Mesh& mesh, Task& task);
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
   struct Passes {
     LossSums sums;               // of the whole step

@@ -149,9 +149,9 @@ for pattern in 'train.freeze=[model.norm.*]' 'optimizer.groups=[{match: model.no
   check some.json 0 sft $sft "$pattern"
   check bad.json 2 sft $sft adapter.method=lora "$pattern" && has bad.json adapter fail "\`model.norm.*\` matches no parameter that trains"
   check some.json 0 sft $sft adapter.method=lora "${pattern/norm/layers.0}"
-  check bad.json 2 reward $sft data.train=pairs.jsonl "${pattern/model.norm.*/lm_head*}" && has bad.json adapter fail "matches no parameter"
-  check some.json 0 reward $sft data.train=pairs.jsonl "${pattern/model.norm.*/score*}"
-  check some.json 0 reward $sft data.train=pairs.jsonl adapter.method=lora "${pattern/model.norm.*/score*}"
+  check bad.json 2 reward $sft data.train=pairs.jsonl "${pattern/model.norm.\*/lm_head*}" && has bad.json adapter fail "matches no parameter"
+  check some.json 0 reward $sft data.train=pairs.jsonl "${pattern/model.norm.\*/score*}"
+  check some.json 0 reward $sft data.train=pairs.jsonl adapter.method=lora "${pattern/model.norm.\*/score*}"
 done
 check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
 check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail

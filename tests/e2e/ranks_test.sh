@@ -112,8 +112,8 @@ both 4 'model.path (model)' mesh.fsdp=2 'adapter={method: lora, rank: 2}'
 rm -r there/model
 cp -r model there
 echo '{"input_ids": [1, 2, 4]}' > there/rows.jsonl
-both 2 'data.train.path (rows.jsonl)'
-both 2 'data.train.path (rows.jsonl)' mesh.fsdp=2
+both 2 'data.train\[0\].path (rows.jsonl)'
+both 2 'data.train\[0\].path (rows.jsonl)' mesh.fsdp=2
 
 # Two hosts with different defaults compute with different backends.
 backends=(native aten) processes=()

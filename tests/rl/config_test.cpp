@@ -431,7 +431,8 @@ TEST_CASE("files of any key that names some are a run's inputs") {
   const std::string file = str(source ? source : ".", "/README.md");
   for (const auto& [setting, key] : std::map<std::string, std::string>{
            {"rollout.grammar=" + file, "rollout.grammar"},
-           {"rollout.json_schema=" + file, "rollout.json_schema"},
+           {"rollout.json_schema=" + golden_path("models/qwen3/config.json"),
+            "rollout.json_schema"},
            {"rl.reference=" + file, "rl.reference"},
            {"train.eval_rewards=[{command: [cat, " + file + "]}]",
             "train.eval_rewards[0].command[1]"},

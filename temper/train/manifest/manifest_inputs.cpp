@@ -7,6 +7,7 @@
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/config/yaml_json.h"
 #include "temper/base/error.h"
@@ -111,6 +112,11 @@ Manifest::MakeInputs manifest_inputs(RunConfig& config, const dist::Mesh& mesh) 
 std::vector<std::string> changed_files(RunConfig& config, const Json& inputs) {
   const std::vector<InputFile> files = input_files(config, true);
   std::vector<std::string> changed;
+  // A key without files there names some that an earlier version did not record.
+  std::set<std::string> recorded;
+  for (const char* kind : kKinds)
+    for (const Json& entry : inputs.value(kind, Json::array()))
+      if (const Json key = entry.value("key", Json()); key.is_string()) recorded.insert(key);
   for (const char* kind : kKinds) {
     const Json list = inputs.value(kind, Json::array());
     std::vector<bool> known(files.size());
@@ -132,7 +138,7 @@ std::vector<std::string> changed_files(RunConfig& config, const Json& inputs) {
                               dump_json(entry.value("sha256", Json()))));
     }
     for (const InputFile& file : files)
-      if (kind_of(file) == std::string(kind) &&
+      if (kind_of(file) == std::string(kind) && recorded.contains(file.key) &&
           std::none_of(list.begin(), list.end(), [&](const Json& entry) {
             return entry.value("key", Json()) == file.key &&
                    entry.value("name", Json()) == file.name;

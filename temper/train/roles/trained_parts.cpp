@@ -5,8 +5,10 @@
 #include "temper/base/error.h"
 #include "temper/models/adapters/adapter.h"
 #include "temper/models/adapters/adapter_files.h"
-#include "temper/models/files/checkpoint_format.h"
+#include "temper/models/files/directory.h"
+#include "temper/models/files/new_tokens.h"
 #include "temper/models/vision/encoder.h"
+#include "temper/models/vision/load.h"
 #include "temper/train/roles/parameters.h"
 #include "temper/train/roles/policy.h"
 

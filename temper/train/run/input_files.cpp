@@ -135,8 +135,9 @@ void each_input(RunConfig& config, const VisitInput& visit) {
 
 std::vector<std::string> named_paths(const std::string& value, InputFiles kind) {
   if (kind == InputFiles::kRows) return data::find_row_files(value);
-  if (kind == InputFiles::kProgram) return {value};
-  return {models::resolve_model_path(value)};
+  const bool of_model = kind == InputFiles::kBase || kind == InputFiles::kAdapter ||
+                        kind == InputFiles::kModel || kind == InputFiles::kTokenizer;
+  return {of_model ? models::resolve_model_path(value) : value};
 }
 
 std::vector<InputFile> input_files(RunConfig& config, bool all) {
