@@ -1,6 +1,7 @@
 # temper check: it finds what would end a run, says so in one form, writes nothing, and plans the memory that the run
 # takes.
 source "$(dirname "$0")/common.sh" "$1"
+source "$(dirname "$0")/checks.sh"
 small_model
 python3 - <<'P'
 import json, random
@@ -22,26 +23,6 @@ import json, sys
 for line in sys.stdin:
     print(0.5 * min(2, len(json.loads(line)["completion_tokens"])), flush=True)  # no completion is empty
 P
-# has FILE NAME STATUS [WORDS]: the check of that name has that status, and its message has the words.
-has() {
-  python3 - "$@" <<'P' || fail "$*: $(cat "$1")"
-import json, sys
-report = json.load(open(sys.argv[1]))
-names = [c["name"] for c in report["checks"]]
-assert len(names) == len(set(names)), names
-assert set(report) == {"checks", "plan"} and {"peak_bytes", "parts"} <= set(report["plan"]), report.keys()
-check = next(c for c in report["checks"] if c["name"] == sys.argv[2])
-assert check["status"] == sys.argv[3], check
-assert len(sys.argv) < 5 or sys.argv[4] in check["message"], check
-P
-}
-check() { # OUT STATUS ARGUMENTS
-  local out=$1 expected=$2
-  shift 2
-  "$temper" check "$@" --json > "$out" 2> "$out.err"
-  [ $? = "$expected" ] || fail "check $*: status, expected $expected: $(cat "$out" "$out.err")"
-}
-
 sft="model.path=model data.train=rows.jsonl output_dir=out train.batch_size=4"
 check good.json 0 sft $sft
 for name in config device model weights adapter mesh data.train lengths output_dir disk memory; do has good.json $name pass; done
