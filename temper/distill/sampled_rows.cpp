@@ -12,6 +12,7 @@
 #include "temper/metrics/activity.h"
 #include "temper/models/vision/image_rows.h"
 #include "temper/nn/unit.h"
+#include "temper/train/roles/blind_models.h"
 
 namespace temper::distill {
 namespace {
@@ -112,12 +113,29 @@ void complete_prompts(train::VerbRows<data::SftRow>& rows, const DistillConfig& 
 
 }  // namespace
 
+std::string blind_teacher(const DistillConfig& config) {
+  const DistillSection& section = config.distill;
+  const char* const key = "distill.teacher";
+  if (section.teacher_logprobs)
+    return train::blind(config, "distill.teacher_logprobs", *section.teacher_logprobs);
+  if (config.crosses())
+    return train::blind(config, "distill.cross_tokenizer",
+                        "a teacher that reads tokens of its own");
+  for (const TeacherSection& teacher : section.teacher) {
+    const std::string blind = teacher.url ? train::blind(config, key, *teacher.url)
+                                          : train::blind_model(config, key, teacher.path);
+    if (!blind.empty()) return blind;
+  }
+  return "";
+}
+
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
                                            const data::SftFormat& format) {
   train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
   if (config.samples()) complete_prompts(rows, config, format);
   for (auto* read : {&rows.train, &rows.evaluation})
     *read = with_teacher(std::move(*read), config.distill);
+  train::refuse_unseen(rows, blind_teacher(config));
   return rows;
 }
 

@@ -44,6 +44,10 @@ class Mixture {
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
                                            const data::SftFormat& format);
 
+// train::blind_model of the first teacher that sees no images: another one than a model of this
+// process that reads the student's tokens never does.
+std::string blind_teacher(const DistillConfig& config);
+
 class SampledRows {
  public:
   // teacher: null where it completes nothing.

@@ -44,15 +44,6 @@ std::vector<std::optional<Side>> teacher_sides(const Teachers& teachers, const n
   return sides;
 }
 
-void check_sees_images(const train::ForwardPass& pass, const Teachers* teachers, bool aligned) {
-  if (pass.forest->rows.empty()) return;
-  bool sees = teachers && !aligned;
-  for (size_t t = 0; sees && t < teachers->size(); ++t)
-    sees = !teachers->is_remote(t) && teachers->model(t).vision != nullptr;
-  check<ConfigError>(sees, "distill.teacher: the rows have images, which the teacher does not see",
-                     aligned ? " in tokens of its own (distill.cross_tokenizer)" : "");
-}
-
 }  // namespace
 
 DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
@@ -119,7 +110,6 @@ DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool tra
   else
     own.rows = nullptr;
   const std::shared_ptr<const Alignment> alignment = strategy_.align(of_rank.pass());
-  check_sees_images(of_rank.pass(), teachers_, alignment != nullptr);
   if (alignment) {
     theirs.forest = alignment->teacher.forest;
     theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;

@@ -13,6 +13,7 @@
 #include "temper/models/files/load.h"
 #include "temper/preference/losses.h"
 #include "temper/train/group_means.h"
+#include "temper/train/roles/blind_models.h"
 #include "temper/train/run/opening.h"
 #include "temper/train/run/row_messages.h"
 
@@ -94,6 +95,8 @@ train::VerbRows<PreferenceRow> pair_rows(const PreferenceConfig& config,
                                       train::loader_options(config, config.train.batch_size)};
   // Completions that stand alone are compared with those of the batch's other rows.
   if (config.is_unpaired()) rows.options.smallest_batch = kFewestUnpaired;
+  if (const auto& model = config.preference.reference_model; model && config.has_reference())
+    train::refuse_unseen(rows, train::blind_model(config, "preference.reference_model", *model));
   return rows;
 }
 

@@ -1,6 +1,7 @@
 // The config of reinforcement learning.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct RlConfig : train::RunConfig {
   void prepare() override;
   bool has_dropout() const override { return false; }
   std::vector<std::string> evaluated_metrics() const override;
+  // The directory or id of the critic that the config names.
+  virtual std::optional<std::string> named_critic() const { return {}; }
   RolloutLimits rollout_limits() const;
   // Whether an adapter that servers are sent may have rows of embeddings.
   bool servers_take_rows() const;

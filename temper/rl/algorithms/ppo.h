@@ -56,6 +56,7 @@ struct PpoConfig : RlConfig {
 
   void fields(Fields& f) override;
   void prepare() override;
+  std::optional<std::string> named_critic() const override { return ppo.critic; }
 
  protected:
   void complete() override;

@@ -10,6 +10,8 @@
 #include "temper/generate/remote/protocol.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
+#include "temper/rl/scalar_directory.h"
+#include "temper/train/roles/blind_models.h"
 #include "temper/train/run/row_messages.h"
 
 namespace temper::rl {
@@ -66,7 +68,20 @@ train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train
   format.ungrouped = true;  // data.balance is of the rows that are trained
   rows.evaluation = data::prompt_reader(format);
   if (config.rl.algorithm->max_refills() > 0) rows.options.epochs.reset();
+  train::refuse_unseen(rows, blind_beside(config));
   return rows;
+}
+
+std::string blind_beside(const RlConfig& config) {
+  std::string blind;
+  if (config.rl.reference && config.rl.algorithm->needs().reference)
+    blind = train::blind_model(config, "rl.reference", *config.rl.reference);
+  const std::optional<std::string> critic = config.named_critic();
+  if (!blind.empty() || !critic) return blind;
+  const char* const key = "ppo.critic";
+  return train::blind_model(config, key, *critic, [&] {
+    return find_scalar_directory(*critic, config.where(key) + ": ", "critic").base;
+  });
 }
 
 data::Loader<data::PromptRow>::Read looking(data::Loader<data::PromptRow>::Read read,

@@ -8,6 +8,8 @@
 
 #include "temper/base/error.h"
 #include "temper/image/decoded.h"
+#include "temper/rl/rollout/prompts.h"
+#include "temper/train/roles/blind_models.h"
 
 namespace temper::rl {
 namespace {
@@ -76,12 +78,15 @@ ReplaySource::ReplaySource(const RlConfig& config, LineFormat format, train::Mes
 }
 
 void ReplaySource::check_images() const {
+  const std::string blind = blind_beside(config_);
   DecodedImages decoded;
   std::vector<EpisodeGroup> groups;  // the last one: a row may have the images of the one before
   for (int64_t i = 0; i < file_.size(); ++i) {
     add_line(groups, file_.row(i), format_, file_.where(i));
     if (groups.size() > 1) groups.erase(groups.begin());
-    decoded.check(groups.back().images(groups.back().episodes.back()), file_.where(i));
+    const auto images = groups.back().images(groups.back().episodes.back());
+    train::check_seen(blind, !images.empty(), file_.where(i));
+    decoded.check(images, file_.where(i));
   }
 }
 
