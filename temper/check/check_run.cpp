@@ -9,6 +9,7 @@
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
 #include "temper/distill/teacher.h"
+#include "temper/distill/teacher_file.h"
 #include "temper/distill/teacher_server.h"
 #include "temper/preference/pair_task.h"
 #include "temper/train/sft/sft.h"
@@ -46,16 +47,24 @@ std::optional<RunChecks::Rows> train_rows(RunChecks& checks,
   return rows;
 }
 
-// The strategy as the run makes it, which checks its layers and heads, and what it keeps.
+// The strategy as the run makes it, which checks its layers and heads. `teacher`: null where none
+// is a model of the run's process.
+std::unique_ptr<distill::Strategy> make_strategy(const RunChecks& checks,
+                                                 const distill::DistillConfig& config,
+                                                 models::CausalLM* teacher,
+                                                 std::shared_ptr<const Tokenizer> tokenizer) {
+  return distill::strategies()
+      .find(config.distill.strategy)
+      .make({config, *checks.policy.model, teacher, checks.policy.tokenizer, std::move(tokenizer)});
+}
+
+// What the strategy keeps of both models.
 void add_compared(RunChecks& checks, const distill::DistillConfig& config,
                   const std::string& directory, const ModelShape& teacher) {
   const std::unique_ptr<models::CausalLM> model =
       models::make_model(models::HfConfig::load(directory));
   const std::unique_ptr<distill::Strategy> strategy =
-      distill::strategies()
-          .find(config.distill.strategy)
-          .make({config, *checks.policy.model, model.get(), checks.policy.tokenizer,
-                 Tokenizer::load_directory(directory)});
+      make_strategy(checks, config, model.get(), Tokenizer::load_directory(directory));
   const bool maps = strategy->maps() != nullptr;
   checks.shape.compared = compared_shape(strategy->tap(), std::ssize(strategy->pairs()), maps,
                                          checks.shape.policy.shape, teacher);
@@ -65,6 +74,35 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
     role.shape.tensors.push_back({.name = name, .shape = p.shape(), .matrix = true});
   });
   checks.shape.others.push_back(std::move(role));
+}
+
+Finding check_teacher_file(RunChecks& checks, const distill::DistillConfig& config,
+                           std::unique_ptr<distill::RemoteTeacher>& file) {
+  file = distill::open_teacher_file(config, checks.policy.model->vocab_size);
+  return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
+}
+
+// The teachers that are models, of this process or behind a url.
+Finding check_teachers(RunChecks& checks, const distill::DistillConfig& config) {
+  const bool samples =
+      config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
+  std::string said;
+  int64_t hidden = 0;  // of all teachers, whose last hidden states wait for the student's
+  for (const train::FrozenSource& source : distill::teacher_sources(config, checks.policy)) {
+    ModelRole role = checks.frozen_role(said.empty() ? "teacher" : "another teacher", source);
+    role.samples = samples;
+    said += str(said.empty() ? "" : "; ", source.directory, ": ", counted(role.shape.parameters()),
+                " parameters");
+    add_compared(checks, config, source.directory, role.shape);
+    hidden += checks.shape.compared.teacher_hidden;
+    checks.shape.others.push_back(std::move(role));
+  }
+  checks.shape.compared.teacher_hidden = hidden;
+  for (const distill::TeacherSection& teacher : config.distill.teacher)
+    if (teacher.url)
+      said += str(said.empty() ? "" : "; ",
+                  distill::describe_teacher_server(config, teacher, checks.policy));
+  return Finding::pass(said);
 }
 
 }  // namespace
@@ -105,10 +143,20 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
 }
 
 void check_run(RunChecks& checks, distill::DistillConfig& config) {
+  try {
+    distill::take_file_date(config);
+  } catch (const Error&) {
+    // The check of the teacher says so.
+  }
   checks.model();
+  std::unique_ptr<distill::RemoteTeacher> file;
+  if (config.distill.teacher_logprobs)
+    checks.with_model("teacher", [&] { return check_teacher_file(checks, config, file); });
   const auto rows = train_rows<data::SftRow>(
       checks,
-      [&] { return distill::student_rows(config, train::sft_format(config, checks.policy)); },
+      [&] {
+        return distill::student_rows(config, train::sft_format(config, checks.policy), file.get());
+      },
       [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it
@@ -118,29 +166,8 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
         }
         return size;
       });
-  checks.with_model("teacher", [&] {
-    if (config.distill.teacher_logprobs)
-      return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
-    const bool samples =
-        config.samples() && distill::Mixture(config).uses(distill::Completer::kTeacher);
-    std::string said;
-    int64_t hidden = 0;  // of all teachers, whose last hidden states wait for the student's
-    for (const train::FrozenSource& source : distill::teacher_sources(config, checks.policy)) {
-      ModelRole role = checks.frozen_role(said.empty() ? "teacher" : "another teacher", source);
-      role.samples = samples;
-      said += str(said.empty() ? "" : "; ", source.directory, ": ",
-                  counted(role.shape.parameters()), " parameters");
-      add_compared(checks, config, source.directory, role.shape);
-      hidden += checks.shape.compared.teacher_hidden;
-      checks.shape.others.push_back(std::move(role));
-    }
-    checks.shape.compared.teacher_hidden = hidden;
-    for (const distill::TeacherSection& teacher : config.distill.teacher)
-      if (teacher.url)
-        said += str(said.empty() ? "" : "; ",
-                    distill::describe_teacher_server(config, teacher, checks.policy));
-    return Finding::pass(said);
-  });
+  if (!config.distill.teacher_logprobs)
+    checks.with_model("teacher", [&] { return check_teachers(checks, config); });
   if (config.samples()) {
     SamplingShape& s = checks.shape.sampling;
     s.samples = true;

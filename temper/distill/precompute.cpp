@@ -53,8 +53,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   data::SftFormat format = train::sft_format(config, roles.policy);
   format.groups = nullptr;
   train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
-  train::refuse_unseen(rows, train::blind_model(config, "distill.teacher",
-                                                config.distill.teacher.at(0).path));
+  train::refuse_unseen(
+      rows, train::blind_model(config, "distill.teacher", config.distill.teacher.at(0).path));
   std::vector<data::SourceSpec> sources = rows.training_sources(config);
   const size_t trained = sources.size();
   for (const data::SourceSpec& source : rows.evaluation_sources(config)) sources.push_back(source);

@@ -11,9 +11,7 @@ namespace temper::distill {
 
 train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host) {
   config.resolve("distill");
-  // Rows must be rendered as they were for the teacher.
-  if (config.distill.teacher_logprobs && !config.data.template_date)
-    config.data.template_date = teacher_file_date(*config.distill.teacher_logprobs);
+  take_file_date(config);
   const dist::Mesh mesh = train::join_mesh(config, host);
   dist::Mesh undivided = mesh;  // strategies read whole layers of both models
   undivided.tensor = dist::alone();

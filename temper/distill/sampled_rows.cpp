@@ -68,16 +68,26 @@ namespace {
 
 using Drawn = data::RowOrder::Drawn;
 
-// Refuses rows of a group that no teacher has as they are read, so that those of an evaluation do
-// not end the run at its first one.
+// Throws DataError for a row of a group that no teacher has, or with tokens that its file has not.
+void check_taught(const data::SftRow& row, const DistillSection& section,
+                  const RemoteTeacher* file) {
+  if (!section.teacher_logprobs) section.shares(row.group);
+  if (!file) return;
+  train::ForwardPass pass;
+  pass.add(train::unit_of(row), 0);
+  file->check_has(pass);
+}
+
+// Refuses rows that are not taught as they are read, so that those of an evaluation do not end the
+// run at its first one.
 data::Loader<data::SftRow>::Read with_teacher(data::Loader<data::SftRow>::Read read,
-                                              const DistillSection& section) {
-  if (section.teacher_logprobs) return read;
-  return [read = std::move(read), section](const Drawn& drawn, data::LoaderState& state) {
+                                              const DistillSection& section,
+                                              const RemoteTeacher* file) {
+  return [read = std::move(read), section, file](const Drawn& drawn, data::LoaderState& state) {
     std::optional<data::SftRow> row = read(drawn, state);
     if (!row) return row;
     try {
-      section.shares(row->group);
+      check_taught(*row, section, file);
     } catch (const DataError& e) {
       throw DataError(str(drawn.file->where(drawn.row), ": ", e.what()));
     }
@@ -130,11 +140,12 @@ std::string blind_teacher(const DistillConfig& config) {
 }
 
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
-                                           const data::SftFormat& format) {
+                                           const data::SftFormat& format,
+                                           const RemoteTeacher* file) {
   train::VerbRows<data::SftRow> rows = train::sft_rows(config, format);
   if (config.samples()) complete_prompts(rows, config, format);
   for (auto* read : {&rows.train, &rows.evaluation})
-    *read = with_teacher(std::move(*read), config.distill);
+    *read = with_teacher(std::move(*read), config.distill, file);
   train::refuse_unseen(rows, blind_teacher(config));
   return rows;
 }

@@ -11,6 +11,7 @@
 
 #include "temper/base/random.h"
 #include "temper/distill/config.h"
+#include "temper/distill/teacher.h"
 #include "temper/generate/engine.h"
 #include "temper/train/roles/roles.h"
 #include "temper/train/run/memory_limit.h"
@@ -40,9 +41,12 @@ class Mixture {
 };
 
 // The rows of SFT where the config samples nothing. Else prompts, without a supervised token, and
-// in training rows whose completion is the file's as SFT reads them.
+// in training rows whose completion is the file's as SFT reads them. What no teacher teaches is
+// refused as it is read. file: the open one of distill.teacher_logprobs, which outlives the
+// readers; null: there is none.
 train::VerbRows<data::SftRow> student_rows(const DistillConfig& config,
-                                           const data::SftFormat& format);
+                                           const data::SftFormat& format,
+                                           const RemoteTeacher* file = nullptr);
 
 // train::blind_model of the first teacher that sees no images: another one than a model of this
 // process that reads the student's tokens never does.

@@ -50,7 +50,7 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
                          train::Messages& messages, Strategy& strategy, const Teachers* teachers,
                          RemoteTeacher* remote)
     : SftTask(config, roles, group, messages, train::sft_format(config, roles.policy),
-              [&](const data::SftFormat& format) { return student_rows(config, format); }),
+              [&](const data::SftFormat& format) { return student_rows(config, format, remote); }),
       distill_(config),
       roles_(roles),
       strategy_(strategy),

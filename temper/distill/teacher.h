@@ -29,6 +29,9 @@ class RemoteTeacher {
   virtual ~RemoteTeacher() = default;
   // The likeliest tokens at each of the pass's targets, [M, k]. Throws DataError or RunError.
   virtual ops::TopTokens top_tokens(const train::ForwardPass& pass) = 0;
+  // Throws DataError where it is known beforehand that it has none at one of the pass's targets.
+  // From several threads.
+  virtual void check_has(const train::ForwardPass& /*pass*/) const {}
 };
 
 // The teachers of a run: the first model is roles.teacher, the models of all others are in

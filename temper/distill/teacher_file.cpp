@@ -83,7 +83,22 @@ class TeacherFile : public RemoteTeacher {
     k_ = top_k > 0 ? top_k : id_.size(1);
   }
 
+  void check_has(const train::ForwardPass& pass) const override { rows_of(pass); }
+
   ops::TopTokens top_tokens(const train::ForwardPass& pass) override {
+    const at::Tensor at = at::tensor(rows_of(pass), at::kLong);
+    const at::Tensor id = id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong);
+    const at::Tensor sorted = std::get<0>(id.sort(1));
+    check<DataError>(
+        sorted.numel() == 0 ||
+            !(sorted.narrow(1, 0, k_ - 1) == sorted.narrow(1, 1, k_ - 1)).any().item<bool>(),
+        path_, ": a place has the same token twice");
+    return {id, logp_.index_select(0, at).narrow(1, 0, k_)};
+  }
+
+ private:
+  // Of `id` and `logp`, of each of the pass's targets.
+  std::vector<int64_t> rows_of(const train::ForwardPass& pass) const {
     const int64_t* begin = prefix_.const_data_ptr<int64_t>();
     const int64_t* end = begin + prefix_.numel();
     std::vector<int64_t> rows;
@@ -95,17 +110,9 @@ class TeacherFile : public RemoteTeacher {
                        hint_);
       rows.push_back(row_.const_data_ptr<int64_t>()[found - begin]);
     }
-    const at::Tensor at = at::tensor(rows, at::kLong);
-    const at::Tensor id = id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong);
-    const at::Tensor sorted = std::get<0>(id.sort(1));
-    check<DataError>(
-        sorted.numel() == 0 ||
-            !(sorted.narrow(1, 0, k_ - 1) == sorted.narrow(1, 1, k_ - 1)).any().item<bool>(),
-        path_, ": a place has the same token twice");
-    return {id, logp_.index_select(0, at).narrow(1, 0, k_)};
+    return rows;
   }
 
- private:
   std::string path_, hint_;
   at::Tensor prefix_, row_, id_, logp_;
   int64_t k_ = 0;
@@ -186,6 +193,11 @@ void TeacherFileWriter::write(const std::string& path) const {
 
 std::optional<std::string> teacher_file_date(const std::string& path) {
   return date_of(read_safetensors(path));
+}
+
+void take_file_date(DistillConfig& config) {
+  const std::optional<std::string>& file = config.distill.teacher_logprobs;
+  if (file && !config.data.template_date) config.data.template_date = teacher_file_date(*file);
 }
 
 std::unique_ptr<RemoteTeacher> open_teacher_file(const DistillConfig& config, int64_t vocabulary) {

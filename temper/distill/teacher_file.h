@@ -48,6 +48,10 @@ class TeacherFileWriter {
 // Throws DataError where the file cannot be read.
 std::optional<std::string> teacher_file_date(const std::string& path);
 
+// Where the config names a file, and no date: data.template_date becomes the file's, as rows must
+// be rendered as they were for the teacher. Throws DataError where the file cannot be read.
+void take_file_date(DistillConfig& config);
+
 // Opens distill.teacher_logprobs. Throws ConfigError for a file of another vocabulary, with fewer
 // than distill.top_k tokens (0: all that it has), of another teacher than distill.teacher, where
 // that is given too, or of another date than data.template_date.

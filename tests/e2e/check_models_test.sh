@@ -10,16 +10,16 @@ cp text/tokenizer*.json text/generation_config.json blind
 refused() {
   local name=$1 words=$2
   shift 2
-  check refused.json 2 "$@" output_dir=refused && has refused.json "$name" fail "$words"
   rm -rf refused
+  check refused.json 2 "$@" output_dir=refused && has refused.json "$name" fail "$words"
   "$temper" "$@" output_dir=refused > refused.log 2>&1
   [ $? = 2 ] && grep -qF "$words" refused.log || fail "$*: expected \`$words\`: $(cat refused.log)"
   [ ! -s refused/metrics.jsonl ] || fail "$*: a step was made"
 }
 # accepted ARGUMENTS...: check and the run take it.
 accepted() {
-  check accepted.json 0 "$@" output_dir=accepted
   rm -rf accepted
+  check accepted.json 0 "$@" output_dir=accepted
   "$temper" "$@" output_dir=accepted > accepted.log 2>&1 || fail "$*: $(cat accepted.log)"
 }
 
@@ -54,8 +54,8 @@ rl=(model.path=text train.max_steps=1 metrics.sinks=[jsonl] rl.prompts_per_rollo
 grpo=(grpo "${rl[@]}" rl.group_size=2 rl.beta=0.1)
 refused data.train "rl.reference: found blind, $blind seen_prompts.jsonl:1" "${grpo[@]}" rl.reference=blind data.train=seen_prompts.jsonl
 accepted "${grpo[@]}" rl.reference=text data.train=seen_prompts.jsonl
-cp -r accepted/rollouts replayed
-refused rl.replay "rl.reference: found blind, $blind replayed/step-1.jsonl:1" "${grpo[@]}" rl.reference=blind rl.replay=replayed/step-1.jsonl
+mkdir kept && cp -r accepted/rollouts kept
+refused rl.replay "rl.reference: found blind, $blind kept/rollouts/step-1.jsonl:1" "${grpo[@]}" rl.reference=blind rl.replay=kept/rollouts/step-1.jsonl
 "$temper" reward model.path=blind data.train=plain_pairs.jsonl train.max_steps=1 train.batch_size=2 output_dir=rm > rm.log 2>&1 \
   || fail "reward: $(cat rm.log)"
 refused data.train "ppo.critic: found rm/final, $blind seen_prompts.jsonl:1" ppo "${rl[@]}" ppo.critic=rm/final data.train=seen_prompts.jsonl
@@ -69,4 +69,21 @@ refused data.train "distill.cross_tokenizer: found a teacher that reads tokens o
 refused data.eval "distill.teacher: found blind, $blind seen_rows.jsonl:1" $distill data.train=plain_rows.jsonl data.eval=seen_rows.jsonl
 accepted $distill data.train=plain_rows.jsonl
 
+# A file of the teacher's numbers.
+"$temper" init --config config.json --seed 4 --output other > init.log 2>&1 || fail "init: $(cat init.log)"
+for i in 5 6 7 8; do echo "{\"input_ids\": [$i, 9, 10, 11], \"labels\": [-100, 9, 10, 11]}"; done > ids.jsonl
+for i in 5 6 7 8; do echo "{\"prompt_ids\": [$i, 9]}"; done > asked.jsonl
+for i in 5 6 27; do echo "{\"input_ids\": [$i, 9, 10, 11], \"labels\": [-100, 9, 10, 11]}"; done > more.jsonl
+ids="distill model.path=blind train.max_steps=1 train.batch_size=2 metrics.sinks=[jsonl]"
+file=distill.teacher_logprobs=numbers.safetensors
+"$temper" distill --precompute ${ids#distill } data.train=ids.jsonl distill.teacher=other distill.top_k=8 $file output_dir=x > precompute.log 2>&1 \
+  || fail "--precompute: $(cat precompute.log)"
+echo garbage > garbage.safetensors
+accepted $ids $file data.train=ids.jsonl distill.top_k=8
+refused teacher nowhere.safetensors $ids distill.teacher_logprobs=nowhere.safetensors data.train=ids.jsonl
+refused teacher garbage.safetensors $ids distill.teacher_logprobs=garbage.safetensors data.train=ids.jsonl
+refused teacher "distill.top_k asks for 20" $ids $file data.train=ids.jsonl distill.top_k=20
+refused teacher "other predicts, distill.teacher is" $ids $file data.train=ids.jsonl distill.teacher=blind
+refused data.train "more.jsonl:3: numbers.safetensors: a row's token is not in it" $ids $file data.train=more.jsonl
+refused data.eval "more.jsonl:3: numbers.safetensors: a row's token is not in it" $ids $file data.train=ids.jsonl data.eval=more.jsonl
 exit $bad

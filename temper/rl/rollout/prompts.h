@@ -29,8 +29,8 @@ LineFormat line_format(const RlConfig& config, const train::Policy& policy);
 // The verb's rows. Under dynamic sampling batches draw more prompts than a pass over them has: the
 // run ends by its planned steps, and the prompts repeat.
 train::VerbRows<data::PromptRow> prompt_rows(const RlConfig& config, const train::Policy& policy);
-// train::blind_model of the first model of the config that reads the rows beside the policy and sees
-// no images: a reference or a critic.
+// train::blind_model of the first model of the config that reads the rows beside the policy and
+// sees no images: a reference or a critic.
 std::string blind_beside(const RlConfig& config);
 // The reader, which looks at each row that it gives: `look` throws for a wrong one.
 data::Loader<data::PromptRow>::Read looking(data::Loader<data::PromptRow>::Read read,

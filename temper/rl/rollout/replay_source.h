@@ -16,10 +16,10 @@ class ReplaySource : public RolloutSource {
   // A batch is the file's next prompts_per_rollout * group_size rows, of which the branches of an
   // agent's episode (the same `group` and `sample`) count as one. Groups are told apart by `group`,
   // and may have lost rows (on_failure: drop). Throws DataError for a file without rows; of a model
-  // that sees images, for the first row with one that is missing or broken: each is decoded once. Throws
-  // ConfigError for an image that a reference or critic of the config does not see.
-  // Warns where a group is divided between two batches, or by the file's end.
-  // format: its directory becomes the file's.
+  // that sees images, for the first row with one that is missing or broken: each is decoded once.
+  // Throws ConfigError for an image that a reference or critic of the config does not see. Warns
+  // where a group is divided between two batches, or by the file's end. format: its directory
+  // becomes the file's.
   ReplaySource(const RlConfig& config, LineFormat format, train::Messages& messages);
 
   int64_t planned_batches() const override { return planned_; }

@@ -1,5 +1,5 @@
-// Models that read the rows of a run beside the policy and see no images: the rows that have some are
-// refused as they are read, by the run and by `temper check`.
+// Models that read the rows of a run beside the policy and see no images: the rows that have some
+// are refused as they are read, by the run and by `temper check`.
 #pragma once
 
 #include <algorithm>
