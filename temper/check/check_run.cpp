@@ -79,6 +79,7 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
 Finding check_teacher_file(RunChecks& checks, const distill::DistillConfig& config,
                            std::unique_ptr<distill::RemoteTeacher>& file) {
   file = distill::open_teacher_file(config, checks.policy.model->vocab_size);
+  make_strategy(checks, config, nullptr, checks.policy.tokenizer);  // throws what it cannot read
   return Finding::pass(*config.distill.teacher_logprobs + ": numbers computed before");
 }
 
@@ -97,6 +98,7 @@ Finding check_teachers(RunChecks& checks, const distill::DistillConfig& config) 
     hidden += checks.shape.compared.teacher_hidden;
     checks.shape.others.push_back(std::move(role));
   }
+  if (said.empty()) make_strategy(checks, config, nullptr, checks.policy.tokenizer);
   checks.shape.compared.teacher_hidden = hidden;
   for (const distill::TeacherSection& teacher : config.distill.teacher)
     if (teacher.url)

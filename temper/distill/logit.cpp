@@ -109,6 +109,7 @@ Strategy::Comparison CrossTokenizer::compare(const Reading& reading) {
 }  // namespace
 
 std::unique_ptr<Strategy> make_divergence(const StrategyContext& context) {
+  context.require_whole_head();
   if (context.config.distill.cross_tokenizer) return std::make_unique<CrossTokenizer>(context);
   return std::make_unique<Logit>(context.config.distill);
 }

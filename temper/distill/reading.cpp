@@ -36,9 +36,7 @@ Side::Side(models::CausalLM& model, const nn::Context& base, Tap tap,
 
 ops::TeacherHead head_at_targets(const Side& side, const train::ForwardPass& pass) {
   models::CausalLM& model = side.model();
-  check<ConfigError>(!model.adapts_head(),
-                     "adapter.target_modules: lm_head is not adapted where whole distributions are "
-                     "compared; leave it out, or add it to adapter.modules_to_save instead");
+  check(!model.adapts_head(), "the weight of a head that has an adapter is not all of it");
   return {{.scale = model.config().logit_scale, .soft_cap = model.config().final_soft_cap},
           ops::select_rows(side.hidden(), pass.row_M),
           model.head_weight().stored()};

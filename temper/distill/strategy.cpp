@@ -25,6 +25,12 @@ std::vector<LayerPair> StrategyContext::attention_pairs() const {
   return found;
 }
 
+void StrategyContext::require_whole_head() const {
+  config.require(!student.adapts_head(), "adapter.target_modules",
+                 "lm_head is not adapted where whole distributions are compared; leave it out, or "
+                 "add it to adapter.modules_to_save instead");
+}
+
 const std::vector<std::string>& strategy_keys() {
   static const std::vector<std::string> keys{"alpha",
                                              "temperature",

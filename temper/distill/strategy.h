@@ -24,6 +24,9 @@ struct StrategyContext {
   std::vector<LayerPair> pairs() const;
   // The same of layers whose attention maps are compared. Throws ConfigError where one has none.
   std::vector<LayerPair> attention_pairs() const;
+  // Throws ConfigError where the student's adapter is on its head, for strategies that read the
+  // head's weight as it is.
+  void require_whole_head() const;
 };
 
 class Strategy {

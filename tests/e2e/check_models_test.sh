@@ -86,4 +86,15 @@ refused teacher "distill.top_k asks for 20" $ids $file data.train=ids.jsonl dist
 refused teacher "other predicts, distill.teacher is" $ids $file data.train=ids.jsonl distill.teacher=blind
 refused data.train "more.jsonl:3: numbers.safetensors: a row's token is not in it" $ids $file data.train=more.jsonl
 refused data.eval "more.jsonl:3: numbers.safetensors: a row's token is not in it" $ids $file data.train=ids.jsonl data.eval=more.jsonl
+
+# An adapter on the head, where whole distributions are compared.
+head="data.train=ids.jsonl adapter.method=lora adapter.rank=2 adapter.target_modules=[q_proj,lm_head]"
+words="adapter.target_modules: lm_head is not adapted where whole distributions are compared"
+refused teacher "$words" $ids $head distill.teacher=other
+[ ! -e refused ] || fail "the run begins output_dir"
+refused teacher "$words" $ids $head distill.teacher=other distill.strategy=on_policy rollout.max_new_tokens=3 data.train=asked.jsonl
+refused teacher "$words" $ids $head $file
+accepted $ids $head distill.teacher=other distill.strategy=feature_pooling
+"$temper" sft model.path=blind $head train.max_steps=1 output_dir=adapted > adapted.log 2>&1 || fail "sft: $(cat adapted.log)"
+refused teacher "$words" $ids data.train=ids.jsonl adapter.path=adapted/final distill.teacher=other
 exit $bad
