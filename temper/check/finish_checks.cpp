@@ -277,11 +277,11 @@ void RunChecks::finish(int64_t planned_steps) {
     const bool saves = t.save_every > 0 && t.save_every < planned_steps;
     shape.snapshot = t.save_in_background.value_or(saves && !t.offloads_optimizer()) &&
                      (saves || t.save_minutes > 0);
-    plan = plan_memory(shape, ranks, program);
+    plan = plan_memory(shape, dividing(), program);
     if (shape.snapshot && !t.save_in_background &&
         !train::fits_for_copies(plan->peak_bytes(), config)) {  // the run then makes none
       shape.snapshot = false;
-      plan = plan_memory(shape, ranks, program);
+      plan = plan_memory(shape, dividing(), program);
     }
     return memory();
   });

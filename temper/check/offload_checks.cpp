@@ -65,7 +65,7 @@ Finding RunChecks::longest_row(int64_t program_bytes) const {
   Json values = Json::object();
   int64_t most = 0;
   const auto add = [&](const char* name, const char* with, const RunShape& run) {
-    const int64_t tokens = checks::longest_row(run, ranks, program_bytes, usable);
+    const int64_t tokens = checks::longest_row(run, dividing(), program_bytes, usable);
     values[name] = tokens;
     most = std::max(most, tokens);
     message += str(values.size() == 1 ? ": " : ", ", counted(tokens), " tokens", with);

@@ -60,6 +60,12 @@ models::Model& RunChecks::trained() {
   return *policy.model;
 }
 
+Ranks RunChecks::dividing() const {
+  Ranks divide = ranks;
+  if (!config.divides_layers()) divide.tensor = 1;
+  return divide;
+}
+
 bool RunChecks::read_config(bool scalar) {
   device();
   has_model = list.run("model", [&] {
@@ -279,7 +285,8 @@ void RunChecks::rollout(const generate::RolloutSection& section) {
     engine.local_ranks = static_cast<int>(ranks.product() + std::ssize(config.roles.serving()));
   shape.sampling.cache_bytes = generate::cache_bytes(engine);
   shape.sampling.cache_dtype = config.cache_dtype();
-  const int64_t tensor_ranks = config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
+  const int64_t tensor_ranks =
+      config.roles.rollout.empty() ? dividing().tensor : config.roles.tensor;
   with_model("rollout",
              [&] { return check_rollout(section, config.seed, policy, shape, tensor_ranks); });
 }

@@ -92,6 +92,8 @@ class RunChecks {
   int64_t tokenizer_bytes_ = 0;                  // of memory
   // The model as the run trains it.
   models::Model& trained();
+  // The ranks, as they divide the models' layers.
+  Ranks dividing() const;
   void device();
   bool read_config(bool scalar);
   void tokenizer();

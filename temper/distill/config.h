@@ -75,6 +75,7 @@ struct DistillConfig : train::SftConfig {
   DistillSection distill;
   void fields(Fields& f) override;
   std::vector<std::string> evaluated_metrics() const override;
+  bool divides_layers() const override { return false; }  // strategies read whole ones
   // Whether the student samples the rows that it trains on.
   bool samples() const;
   ops::CacheDtype cache_dtype() const override {

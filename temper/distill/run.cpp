@@ -13,8 +13,8 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
   config.resolve("distill");
   take_file_date(config);
   const dist::Mesh mesh = train::join_mesh(config, host);
-  dist::Mesh undivided = mesh;  // strategies read whole layers of both models
-  undivided.tensor = dist::alone();
+  dist::Mesh undivided = mesh;
+  if (!config.divides_layers()) undivided.tensor = dist::alone();
   train::Roles roles(config, undivided);
   std::unique_ptr<RemoteTeacher> remote;
   if (config.distill.teacher_logprobs)

@@ -89,6 +89,8 @@ struct RunConfig {
   virtual std::vector<std::string> evaluated_metrics() const;
   // How completions are sampled, in training or to evaluate; null: the verb samples nothing.
   virtual const generate::RolloutSection* sampling() const { return nullptr; }
+  // Whether the ranks of mesh.tensor divide the models' layers among them.
+  virtual bool divides_layers() const { return true; }
   // What the policy and its reference round keys and values to, as its sampler does.
   virtual ops::CacheDtype cache_dtype() const { return ops::CacheDtype::kFloat32; }
   // The ranks that train, of `ranks` ranks. Throws ConfigError where `roles` and `mesh` do not fit

@@ -97,4 +97,13 @@ refused teacher "$words" $ids $head $file
 accepted $ids $head distill.teacher=other distill.strategy=feature_pooling
 "$temper" sft model.path=blind $head train.max_steps=1 output_dir=adapted > adapted.log 2>&1 || fail "sft: $(cat adapted.log)"
 refused teacher "$words" $ids data.train=ids.jsonl adapter.path=adapted/final distill.teacher=other
+
+# And where ranks divide the vocabulary, which they do not where a strategy reads whole layers.
+divided="adapter.target_modules: lm_head takes no adapter where ranks divide the vocabulary (mesh.tensor)"
+tiny_model 64 32 48 2 4 2 8
+check divided.json 2 sft model.path=model $head --nproc 2 mesh.tensor=2 output_dir=divided && has divided.json adapter fail "$divided"
+has divided.json mesh pass
+check divided.json 0 ${ids/blind/model} $head distill.teacher=model distill.strategy=feature_pooling --nproc 2 mesh.tensor=2 output_dir=divided
+"$temper" sft --nproc 2 model.path=model $head mesh.tensor=2 output_dir=divided > divided.log 2>&1
+[ $? = 2 ] && grep -qF "$divided" divided.log || fail "divided: $(cat divided.log)"
 exit $bad

@@ -37,6 +37,12 @@ void train_score(nn::Module& model) {
   score->set_trainable(true);
 }
 
+void check_head_is_whole(bool divided) {
+  check<ConfigError>(!divided,
+                     "adapter.target_modules: lm_head takes no adapter where ranks divide the "
+                     "vocabulary (mesh.tensor); leave lm_head out, or set mesh.tensor: 1");
+}
+
 namespace {
 
 // What an adapter of the vocabulary's head cannot be.
@@ -46,9 +52,7 @@ void check_head(const Target& t, const LoraConfig& config) {
                      "adapter.target_modules: an adapter of lm_head has no magnitudes; leave "
                      "use_dora or lm_head out");
   const nn::Placement* const placement = t.layer->weight.placement();
-  check<ConfigError>(!placement || !placement->tensor,
-                     "adapter.target_modules: lm_head takes no adapter where ranks divide the "
-                     "vocabulary (mesh.tensor); leave lm_head out, or set mesh.tensor: 1");
+  check_head_is_whole(placement && placement->tensor);
 }
 
 bool is_of_mixture(const Target& t) { return t.is(nn::Role::kRouter) || t.is(nn::Role::kExpert); }

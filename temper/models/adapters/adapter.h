@@ -35,6 +35,8 @@ void remove_adapter(nn::Module& model);
 
 // Whether the model's own adapter is on the vocabulary's head.
 bool adapts_head(nn::Module& model);
+// Throws ConfigError for an adapter on a head that ranks divide.
+void check_head_is_whole(bool divided);
 // The same of a head whose weight is the embedding's: merging it makes a model that is not
 // tied (stream.h).
 bool adapts_tied_head(nn::Module& model);

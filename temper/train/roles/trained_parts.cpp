@@ -170,6 +170,12 @@ void check_tied_head(const RunConfig& config, bool adapted) {
                  "ranks share out the weights; leave lm_head out, or set mesh.fsdp: 1");
 }
 
+// `adapted`: the adapter is on the head. A model without values, which is but planned with, has no
+// ranks that divide it.
+void check_divided_head(const RunConfig& config, bool adapted) {
+  models::check_head_is_whole(adapted && config.mesh.tensor > 1 && config.divides_layers());
+}
+
 // The layers that the adapter is on and model.vision agree.
 void check_tower_adapter(const RunConfig& config, models::Model& model,
                          const std::vector<std::string>& adapted) {
@@ -240,6 +246,7 @@ std::optional<models::LoraConfig> choose_trained(models::Model& model, RunConfig
   } else {
     model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
+  check_divided_head(config, models::adapts_head(model));
   check_tied_head(config, models::adapts_tied_head(model));
   check_token_rows(config, models::trains_token_rows(model));
   check_tower_adapter(config, model, models::adapted_layers(model));
