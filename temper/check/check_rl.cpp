@@ -92,7 +92,8 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
                             checks.policy.model->vocab_size);
     ModelRole role{.role = "reward_" + section.label(),
                    .shape = checks.other_model(place.base, true),
-                   .trains = false};
+                   .trains = false,
+                   .shared_by = SharedBy::kNone};
     role.storage = rl::trained_storage(place);
     role.note_held(place.base);
     return plan_judge(checks, std::move(role), *section.model + ": a reward model", served);
@@ -100,8 +101,10 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
   if (section.judge.model) {
     rewards::make_reward(section);  // throws what is wrong with it; reads no weights
     const std::string base = models::named_model(*section.judge.model, "rewards: judge.model");
-    ModelRole role{
-        .role = "reward_" + section.label(), .shape = checks.other_model(base), .trains = false};
+    ModelRole role{.role = "reward_" + section.label(),
+                   .shape = checks.other_model(base),
+                   .trains = false,
+                   .shared_by = SharedBy::kNone};
     role.note_held(base);
     return plan_judge(checks, std::move(role), *section.judge.model + ": a judge", served);
   }
@@ -229,7 +232,9 @@ void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
     }
     const std::string directory =
         config.ppo.critic ? rl::critic_place(config, checks.policy).base : config.model.path;
-    ModelRole role{.role = "critic", .shape = checks.other_model(directory, true)};
+    ModelRole role{.role = "critic",
+                   .shape = checks.other_model(directory, true),
+                   .shared_by = SharedBy::kFsdp};
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(directory +
                          (config.ppo.critic ? "" : ": a copy of the policy with a fresh head"));

@@ -87,6 +87,30 @@ TEST_CASE("experts and their adapters are divided by the ranks of their axis, al
   CHECK(bytes_of(role, {.expert = 2}).gradients == 4 * 3 * (4 + 6) / 2);
 }
 
+TEST_CASE("a critic is shared out by mesh.fsdp alone, a reward model by no ranks") {
+  RunShape run = tiny::run();
+  ModelRole critic = run.policy, judge = run.policy;
+  critic.role = "critic";
+  critic.shared_by = SharedBy::kFsdp;
+  judge.shared_by = SharedBy::kNone;
+  const ModelBytes whole = bytes_of(run.policy, {});
+  CHECK(bytes_of(critic, {.tensor = 2}).weights == whole.weights);
+  CHECK(bytes_of(critic, {.expert = 2}).optimizer == whole.optimizer);
+  CHECK(bytes_of(critic, {.fsdp = 2}).weights == bytes_of(run.policy, {.fsdp = 2}).weights);
+  CHECK(bytes_of(judge, {.fsdp = 2}).weights == whole.weights);
+  CHECK(bytes_of(judge, {.tensor = 2}).weights == whole.weights);
+  // Three heads, which two ranks do not divide, and the policy's own two.
+  run = deep_run();
+  critic.shape = shape_of(models::HfConfig::parse(Json::parse(R"({"model_type": "llama",
+          "vocab_size": 10, "hidden_size": 6, "intermediate_size": 6, "num_hidden_layers": 2,
+          "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 2})"),
+                                                  "three heads"),
+                          true);
+  run.others.push_back(critic);
+  CHECK(part(training(plan_memory(run, {.tensor = 2}, 0)), "critic") ==
+        4 * critic.shape.parameters());
+}
+
 TEST_CASE("frozen weights take the bytes of their format") {
   ModelRole role = tiny::run().policy;
   role.trains = false;

@@ -149,7 +149,8 @@ const MemoryPlan::Phase& MemoryPlan::peak() const {
 }
 
 ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
-                       const Ranks& ranks) {
+                       const Ranks& of_run) {
+  const Ranks ranks = role.ranks_of(of_run);
   const auto rule = train::optimizers().find(optimizer.name, "optimizer.name").make(optimizer);
   ModelBytes out;
   std::vector<int64_t> unit(static_cast<size_t>(role.shape.units)), trained(unit.size());

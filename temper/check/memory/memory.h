@@ -76,7 +76,8 @@ std::string parts_of(const MemoryPlan::Phase& phase);
 // The keys that make a run smaller, for messages: "a smaller train.micro_batch_tokens, ...".
 std::string what_takes_less(const RunShape& run);
 
-// A rank's share of a model's weights, gradients and optimizer state, in bytes.
+// A rank's share of a model's weights, gradients and optimizer state, in bytes, of a run on so many
+// ranks.
 struct ModelBytes {
   int64_t weights = 0, gradients = 0, optimizer = 0;
   int64_t trained = 0;    // this rank's weights that train, in bytes of float32

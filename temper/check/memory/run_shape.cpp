@@ -77,6 +77,16 @@ std::optional<ops::WeightFormat> ModelRole::most_used_integers() const {
   return most->first;
 }
 
+Ranks ModelRole::ranks_of(Ranks ranks) const {
+  for (size_t i = 0; i < dist::axes().size(); ++i) {
+    const dist::Axis& axis = dist::axes()[i];
+    const bool shares = shared_by == SharedBy::kMesh || !axis.divides_model() ||
+                        (shared_by == SharedBy::kFsdp && !axis.divides_work());
+    if (!shares) ranks[i] = 1;
+  }
+  return ranks;
+}
+
 int64_t ShapedTensor::size() const { return product(shape); }
 
 int64_t ModelShape::parameters() const {

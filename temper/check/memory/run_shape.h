@@ -88,12 +88,17 @@ struct PassShape {
   int64_t longest = 0;  // tokens of its longest unit
 };
 
+// The ranks that share out a model: all of the mesh, as the policy; those of mesh.fsdp alone; or
+// none, where each has it whole.
+enum class SharedBy { kMesh, kFsdp, kNone };
+
 // A model of the run: the policy, or one beside it.
 struct ModelRole {
   std::string role;  // "policy", "reference", ...
   ModelShape shape;
   models::Storage storage;
   bool trains = true;                // all of its weights train
+  SharedBy shared_by = SharedBy::kMesh;
   std::vector<std::string> adapted;  // paths of linear layers with an adapter
   std::vector<std::string> saved;    // weights that the adapter brings whole (modules_to_save)
   std::map<std::string, int64_t> token_rows;  // rows that train (LoraConfig::trained_tokens)
@@ -108,6 +113,8 @@ struct ModelRole {
   std::optional<ops::WeightFormat> most_used_integers() const;
   // One beside the policy that completes rows of SamplingShape as well, at another time.
   bool samples = false;
+  // Of so many ranks those that share it out; of an axis that does not, one.
+  Ranks ranks_of(Ranks ranks) const;
 };
 
 // The completions that a rank samples at once.

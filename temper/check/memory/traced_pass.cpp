@@ -85,7 +85,8 @@ void add_adapters(nn::Module& model, const ModelRole& role) {
 }
 
 // The role's model as this rank has it.
-std::unique_ptr<models::Model> sized_model(const ModelRole& role, const Ranks& ranks) {
+std::unique_ptr<models::Model> sized_model(const ModelRole& role, const Ranks& of_run) {
+  const Ranks ranks = role.ranks_of(of_run);
   const ModelShape& shape = role.shape;
   std::unique_ptr<models::Model> model = model_of(*shape.config, shape.scalar);
   const std::string& where = shape.config->where();
