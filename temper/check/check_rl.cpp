@@ -16,6 +16,7 @@
 #include "temper/rl/rollout/prompts.h"
 #include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/run.h"
+#include "temper/rl/weights/behavior_policy.h"
 #include "temper/rl/weights/server_policy.h"
 #include "temper/train/run/reward_evaluation.h"
 
@@ -150,6 +151,7 @@ void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::R
               checks.shape);
   SamplingShape& s = checks.shape.sampling;
   s.samples = !config.rl.replay && !config.rollout.server.used();
+  s.versions = rl::versions_here(config);
   s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.product(&dist::Axis::own_rows));
   s.sequences = s.prompts * config.rl.group_size;
   s.prompt_tokens = rows.longest_prompt;

@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/check/directories.h"
-#include "temper/check/memory/memory.h"
+#include "temper/check/memory/sampling_parts.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"

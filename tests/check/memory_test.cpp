@@ -246,6 +246,38 @@ TEST_CASE("sampling has a phase of its own, with pages for keys and values") {
   CHECK(part(plan_memory(run, {}, 0).phases[1], "cache") == cache / 2);
 }
 
+TEST_CASE("who samples while it trains has copies of what trains, and both at once") {
+  RunShape run = tiny::run();
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 2,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  for (const bool adapter : {false, true}) {
+    CAPTURE(adapter);
+    if (adapter) tiny::adapt(run.policy);
+    const int64_t copy = adapter ? 4 * 36 : 4 * 148;
+    run.sampling.versions = 0;
+    const MemoryPlan in_turn = plan_memory(run, {}, 0);
+    CHECK(part(training(in_turn), "sampler") == 0);
+    run.sampling.versions = 1;
+    const MemoryPlan ahead = plan_memory(run, {}, 0);
+    REQUIRE(ahead.phases.size() == 2);
+    CHECK(training(ahead).name == "sample and train");
+    CHECK(part(training(ahead), "sampler") == copy);
+    for (const char* name : {"cache", "packed"})
+      CHECK(part(training(ahead), name) == part(in_turn.phases[1], name));
+    CHECK(part(training(ahead), "logits") ==
+          part(in_turn.phases[1], "logits") + part(training(in_turn), "logits"));
+    CHECK(part(training(ahead), "gradients") == part(training(in_turn), "gradients"));
+    CHECK(part(training(ahead), "weights") == part(training(in_turn), "weights"));
+    CHECK(what_takes_less(run).find("rl.max_staleness") != std::string::npos);
+    run.sampling.versions = 3;
+    CHECK(part(training(plan_memory(run, {}, 0)), "sampler") == 3 * copy);
+  }
+}
+
 TEST_CASE("a teacher that samples has a phase and a cache of its own") {
   RunShape run = tiny::run();
   run.sampling = {.samples = true,

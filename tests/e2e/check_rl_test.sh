@@ -39,4 +39,23 @@ taken() {
 # mesh.tensor does not divide a critic: it may have other heads than the ranks divide.
 "$temper" reward model.path=three data.train=pairs.jsonl output_dir=rm train.max_steps=1 > rm.log 2>&1 || fail "a reward model: $(cat rm.log)"
 taken ppo $rl "$even" rl.group_size=1 ppo.critic=rm/final mesh.tensor=2 --nproc 2
+
+# Who samples while it trains has a copy of the weights, and both at once.
+check turns.json 0 grpo $rl "$even"
+check ahead.json 0 grpo $rl "$even" rl.max_staleness=2
+check adapter.json 0 grpo $rl "$even" rl.max_staleness=1 adapter.method=lora adapter.rank=2
+check lag.json 0 grpo $rl "$even" rl.max_staleness=2 rl.minibatches=2
+python3 - <<'P' || fail "the memory of sampling ahead: $(cat turns.json ahead.json)"
+import json
+turns, ahead, adapter, lag = (json.load(open(f + ".json"))["plan"]["phases"] for f in ("turns", "ahead", "adapter", "lag"))
+assert "sample" in turns and "sampler" not in turns["train"]["parts"], turns
+both = ahead["sample and train"]["parts"]
+assert "sample" not in ahead and "train" not in ahead, ahead
+assert both["sampler"] == 2 * both["weights"], both  # of two batches that are begun
+assert lag["sample and train"]["parts"]["sampler"] == both["weights"], lag
+for part in ("cache", "packed"):
+    assert both[part] == turns["sample"]["parts"][part], both
+assert both["activations"] == turns["train"]["parts"]["activations"], both
+assert 0 < adapter["sample and train"]["parts"]["sampler"] < both["weights"] / 2, adapter
+P
 exit $bad

@@ -6,11 +6,9 @@
 #include <optional>
 
 #include "temper/base/error.h"
+#include "temper/check/memory/sampling_parts.h"
 #include "temper/check/memory/traced_pass.h"
 #include "temper/check/text.h"
-#include "temper/generate/cache.h"
-#include "temper/ops/backend.h"
-#include "temper/ops/kv_store.h"
 #include "temper/ops/weight.h"
 #include "temper/train/offload/disk_state.h"
 #include "temper/train/optimizers/update_rule.h"
@@ -25,20 +23,12 @@ constexpr double kAllocator = 0.1;
 // cuBLAS. An estimate.
 constexpr int64_t kDeviceContext = int64_t{600} << 20;
 
-// The numbers of a tensor on one of the ranks that compute the same rows.
-int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
-  if (t.is(nn::Role::kExpert)) return t.size() / ranks.expert;
-  return t.split ? t.size() / ranks.tensor : t.size();
-}
-
 // The rows of a table of tokens that train beside an adapter.
 int64_t trained_rows(const ModelRole& role, const ShapedTensor& t) {
   for (const auto& [module, rows] : role.token_rows)
     if (t.name.ends_with(module + ".weight")) return rows;
   return 0;
 }
-
-int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
 
 // The tensors of one adapter, as this rank has them.
 std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ranks) {
@@ -95,6 +85,11 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 }  // namespace
 
+int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
+  if (t.is(nn::Role::kExpert)) return t.size() / ranks.expert;
+  return t.split ? t.size() / ranks.tensor : t.size();
+}
+
 bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
   return (t.in_block || (t.of_tower && t.matrix)) &&
          std::find(role.adapted.begin(), role.adapted.end(), t.name.substr(0, t.name.rfind('.'))) !=
@@ -111,30 +106,6 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   const ops::WeightFormat blocks = kept.blocks.value_or(kept.weights);
   return t.in_block && (t.is(nn::Role::kExpert) || !ops::row_of(blocks).of_experts) ? blocks
                                                                                     : kept.weights;
-}
-
-std::vector<const ModelRole*> samplers(const RunShape& run) {
-  std::vector<const ModelRole*> roles;
-  if (!run.sampling.samples) return roles;
-  roles.push_back(&run.policy);
-  for (const ModelRole& other : run.others)
-    if (other.samples) roles.push_back(&other);
-  return roles;
-}
-
-ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
-                          at::Device device) {
-  std::vector<ops::AttentionSpec> layers;
-  for (const CachedHeads& heads : sampler.shape.cached) {
-    const bool latent = sampler.shape.latent.has_value();
-    ops::AttentionSpec& layer = layers.emplace_back();
-    layer.num_heads = sampler.shape.heads / tensor_ranks;
-    layer.num_kv_heads = latent ? heads.number : heads.number / tensor_ranks;
-    layer.values_in_keys = latent;
-    layer.head_dim = heads.dim;
-    layer.cache_dtype = dtype;
-  }
-  return ops::cache_page(layers, device);
 }
 
 int64_t MemoryPlan::Phase::bytes() const {
@@ -203,6 +174,15 @@ struct Base {
   int64_t on_disk = 0;   // of the optimizer's state
 };
 
+// Of what trains of the policy, a copy that stays as it is.
+int64_t version_bytes(const RunShape& run, const Ranks& ranks) {
+  const ModelBytes own = model_bytes(run.policy, run.optimizer, ranks);
+  if (run.policy.trains) return own.trained;
+  ModelRole with_copy = run.policy;
+  ++with_copy.adapters;
+  return model_bytes(with_copy, run.optimizer, ranks).weights - own.weights;
+}
+
 Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
   Base base;
   base.policy = model_bytes(run.policy, run.optimizer, ranks);
@@ -215,6 +195,8 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
     base.policy.optimizer += bytes.optimizer;
     base.policy.largest_piece = std::max(base.policy.largest_piece, bytes.largest_piece);
   }
+  if (run.sampling.versions > 0)
+    base.parts.emplace_back("sampler", run.sampling.versions * version_bytes(run, ranks));
   if (run.snapshot && run.device.is_cpu())
     base.snapshot = base.policy.gradients + base.policy.optimizer;
   if (run.offload_optimizer) {
@@ -261,50 +243,32 @@ MemoryPlan::Phase tower_pass(const RunShape& run, const Base& base) {
   return phase;
 }
 
+// Adds bytes to the parts of their names.
+void add_parts(Parts& to, const Parts& parts) {
+  for (const auto& [name, bytes] : parts) {
+    const auto same = std::ranges::find(to, name, &Parts::value_type::first);
+    if (same == to.end())
+      to.emplace_back(name, bytes);
+    else
+      same->second += bytes;
+  }
+}
+
 // Of the policy, or of a model beside it that samples.
 MemoryPlan::Phase sampling(const RunShape& run, const ModelRole& sampler, const Ranks& ranks,
                            const Base& base) {
-  const ModelShape& m = sampler.shape;
-  const SamplingShape& s = run.sampling;
   MemoryPlan::Phase phase{&sampler == &run.policy ? "sample" : "sample by " + sampler.role,
                           base.parts};
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
   if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
-  const ops::CachePage kept = cache_page(sampler, s.cache_dtype, ranks.tensor, run.device);
-  const int64_t page = kept.tokens;
-  const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
-  const int64_t at_once = std::min(s.sequences, s.max_batch);
-  // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
-  const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
-                         std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
-  // A state of each sequence and of each prompt, and their snapshots.
-  const int64_t state = kFloat * m.states / ranks.tensor;
-  const int64_t states =
-      s.prompts * (2 + s.prompt_tokens / generate::kTokensOfSnapshot) + at_once +
-      std::max(at_once, s.sequences) * (s.new_tokens / generate::kTokensOfSnapshot);
-  const generate::CacheSize most = generate::cache_size(s.cache_bytes, kept, state);
-  phase.parts.emplace_back("cache", state == 0 ? std::min(wanted * kept.bytes, s.cache_bytes)
-                                               : std::min(wanted, most.pages) * kept.bytes +
-                                                     std::min(states, most.states) * state);
-  double panels = 0, whole = 0;
-  const bool packs = &ops::backend_of(run.device) == &ops::native_backend();
-  for (const ShapedTensor& t : m.tensors) {
-    if (!t.matrix) continue;
-    const double bytes =
-        static_cast<double>(divided(t, ranks)) * bytes_of(format_of(sampler, t), t.shape.back());
-    whole += bytes;
-    const bool embedding_alone = !m.tied && t.is(nn::Role::kEmbedding);
-    if (t.absorbed)  // in float32, in whatever format it is kept
-      panels += static_cast<double>(kFloat * divided(t, ranks));
-    else if (packs && !ops::is_quantized(format_of(sampler, t)) && !embedding_alone)
-      panels += bytes;
-  }
-  phase.parts.emplace_back("packed", rounded(panels));
-  phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);
-  if (ranks.fsdp > 1)
-    phase.parts.emplace_back("gathered", rounded(whole * static_cast<double>(ranks.fsdp - 1) /
-                                                 static_cast<double>(ranks.fsdp)));
+  add_parts(phase.parts, sampling_parts(run, sampler, ranks));
   return phase;
+}
+
+// Where this process samples while it trains, what sampling takes is there in the other phases.
+void sample_ahead(const RunShape& run, const Ranks& ranks, MemoryPlan::Phase& phase) {
+  phase.name = "sample and " + phase.name;
+  add_parts(phase.parts, sampling_parts(run, run.policy, ranks));
 }
 
 }  // namespace
@@ -322,6 +286,7 @@ std::string parts_of(const MemoryPlan::Phase& phase) {
 
 std::string what_takes_less(const RunShape& run) {
   return str(
+      run.sampling.versions > 0 ? "rl.max_staleness: 0, " : "",
       "a smaller train.micro_batch_tokens",
       run.sampling.samples ? ", train.batch_size or rollout.cache_bytes" : " or train.batch_size",
       run.recompute ? run.offload_inputs ? ", " : ", train.offload: all, "
@@ -339,8 +304,11 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host)
   // Weights that train are copied out of the pages of their file.
   if (run.policy.trains && !on_device) load.parts.emplace_back("file", base.policy.weights);
   plan.phases.push_back(std::move(load));
+  const bool ahead = run.sampling.samples && run.sampling.versions > 0;
   for (const ModelRole* sampler : samplers(run))
-    plan.phases.push_back(sampling(run, *sampler, ranks, base));
+    if (!ahead || sampler != &run.policy)
+      plan.phases.push_back(sampling(run, *sampler, ranks, base));
+  const size_t before = plan.phases.size();
   std::optional<MemoryPlan::Phase> largest;
   for (const PassShape& pass : run.largest) {
     MemoryPlan::Phase phase = training(run, pass, ranks, base, plan.on_disk);
@@ -348,6 +316,8 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host)
   }
   plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base, plan.on_disk));
   if (run.policy.shape.tower_numbers > 0) plan.phases.push_back(tower_pass(run, base));
+  for (size_t i = before; ahead && i < plan.phases.size(); ++i)
+    sample_ahead(run, ranks, plan.phases[i]);
   for (MemoryPlan::Phase& phase : plan.phases) {
     phase.parts.emplace_back(
         "allocator", (on_device ? 0 : phase.rounding) +

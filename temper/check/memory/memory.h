@@ -14,6 +14,8 @@
 //                with train.offload: activations the tensors of DiskInputs that are in memory; with
 //                optimizer, of its state the pieces that are (train/offload)
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
+//   sampler      where this process samples while it trains (rl.max_staleness): copies of what
+//                trains, as it was some updates ago; cache and packed are then there in training
 //   snapshot     the copy of trained weights and optimizer state from which a checkpoint is written
 //                while training continues
 //   program      the program, its libraries, tokenizer and threads: measured
@@ -24,13 +26,14 @@
 // their file at once, and `context` is what a process takes of it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "temper/check/memory/run_shape.h"
-#include "temper/ops/kv_store.h"
+#include "temper/ops/weight.h"
 
 namespace temper::checks {
 
@@ -46,16 +49,14 @@ bool is_adapted(const ModelRole& role, const ShapedTensor& t);
 // True where an adapter brings a weight of its own in place of this one (modules_to_save).
 bool is_saved(const ModelRole& role, const ShapedTensor& t);
 
-// The models that sample: the policy first; none where the run samples nothing itself.
-std::vector<const ModelRole*> samplers(const RunShape& run);
+// The numbers of a tensor on one of the ranks that compute the same rows.
+int64_t divided(const ShapedTensor& t, const Ranks& ranks);
 
-// A page of keys and values as a rank's sampler has it, of all layers.
-ops::CachePage cache_page(const ModelRole& sampler, ops::CacheDtype dtype, int64_t tensor_ranks,
-                          at::Device device);
+inline int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
 
 struct MemoryPlan {
   struct Phase {
-    std::string name;  // "load", "sample", "sample by teacher", "train"
+    std::string name;  // "load", "sample", "sample by teacher", "train", "sample and train"
     Parts parts;
     int64_t rounding = 0;  // bytes that the allocator adds to single tensors
     int64_t bytes() const;

@@ -97,7 +97,7 @@ struct ModelRole {
   std::string role;  // "policy", "reference", ...
   ModelShape shape;
   models::Storage storage;
-  bool trains = true;                // all of its weights train
+  bool trains = true;  // all of its weights train
   SharedBy shared_by = SharedBy::kMesh;
   std::vector<std::string> adapted;  // paths of linear layers with an adapter
   std::vector<std::string> saved;    // weights that the adapter brings whole (modules_to_save)
@@ -120,6 +120,8 @@ struct ModelRole {
 // The completions that a rank samples at once.
 struct SamplingShape {
   bool samples = false;
+  // copies of what trains with which this process samples ahead, while it trains (rl.max_staleness)
+  int64_t versions = 0;
   int64_t sequences = 0, prompts = 0;  // sequences at once, and their different prompts
   int64_t prompt_tokens = 0, new_tokens = 0;
   int64_t max_batch = 256;

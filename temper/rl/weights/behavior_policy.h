@@ -4,6 +4,7 @@
 // with the role `rollout` (RankPolicy).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -39,6 +40,10 @@ class BehaviorPolicy {
   // Ends sampling: completions that were asked for are not delivered. From any thread.
   virtual void stop() {}
 };
+
+// How many versions of what trains this process has beside it to sample ahead, the one that samples
+// and those that wait for their turn; 0: it samples with the current policy, or does not sample.
+int64_t versions_here(const RlConfig& config);
 
 // The behavior policy that the config asks for; null: the rollout engine samples with the current
 // policy. role_ranks: null where no rank has a role of its own. stop: whether the run was asked to
