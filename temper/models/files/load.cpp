@@ -224,7 +224,7 @@ void split_model(nn::Module& model, const CheckpointTensors& from, const Storage
 }  // namespace
 
 void check_divisible(const std::string& directory, const Storage& storage, int ranks,
-                     const std::string& key) {
+                     const std::string& key, bool may_be_whole) {
   if (ranks == 1) return;
   const HfConfig config = HfConfig::load(directory);
   const std::unique_ptr<CausalLM> model = make_model(config);
@@ -232,8 +232,8 @@ void check_divisible(const std::string& directory, const Storage& storage, int r
   const std::string where = directory + "/config.json";
   if (storage.by_expert) {
     const bool any = split_experts(*model, group, key, where);
-    check<ConfigError>(any, key, ": models of type ", config.model_type(), " have no experts (",
-                       where, "); expected 1");
+    check<ConfigError>(any || may_be_whole, key, ": models of type ", config.model_type(),
+                       " have no experts (", where, "); expected 1");
     return;
   }
   check_not_quantized(directory, open_checkpoint(directory).tensors, storage, key);

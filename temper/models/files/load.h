@@ -54,8 +54,9 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 
 // Throws ConfigError that begins with `key` where so many ranks that compute the same rows cannot
-// divide the model of the directory, kept and divided as `storage` says. Only headers are read.
+// divide the model of the directory, kept and divided as `storage` says. may_be_whole: by expert,
+// one without experts. Only headers are read.
 void check_divisible(const std::string& directory, const Storage& storage, int ranks,
-                     const std::string& key);
+                     const std::string& key, bool may_be_whole = false);
 
 }  // namespace temper::models

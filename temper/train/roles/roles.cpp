@@ -59,6 +59,28 @@ FrozenSource model_source(const std::string& directory, const RunConfig& config,
            .file = !policy.tensor || policy.tensor->size() == 1 || policy.by_expert}};
 }
 
+namespace {
+
+// Throws ConfigError where the ranks that divide the policy cannot divide such a model beside it,
+// or those of roles.reference, where they have it.
+void check_divides(const std::string& directory, const char* key, const RunConfig& config,
+                   models::Storage storage) {
+  const auto check_axis = [&](const std::string& axis, int64_t ranks, bool by_expert) {
+    storage.by_expert = by_expert;
+    storage.file = by_expert;  // what files hold quantized is divided as numbers
+    models::check_divisible(directory, storage, static_cast<int>(ranks),
+                            str(config.where(key), ": ", axis), true);
+  };
+  if (!config.roles.reference.empty())
+    return check_axis("roles.tensor", config.roles.tensor, false);
+  for (size_t i = 0; i < dist::axes().size(); ++i)
+    if (const dist::Axis& axis = dist::axes()[i]; axis.divides_work())
+      check_axis(str("mesh.", axis.name), config.mesh[i],
+                 axis.divides == dist::Axis::Divides::kExperts);
+}
+
+}  // namespace
+
 FrozenSource named_source(const std::string& directory, const char* key, const RunConfig& config,
                           const Policy& policy) {
   const std::string found = models::named_model(directory, config.where(key));
@@ -69,7 +91,9 @@ FrozenSource named_source(const std::string& directory, const char* key, const R
     if (const auto id = first_difference(*policy.tokenizer, *theirs))
       config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
                            "`, that of model.path `", policy.tokenizer->token_of(*id), "`"));
-  return model_source(found, config, policy);
+  FrozenSource source = model_source(found, config, policy);
+  check_divides(found, key, config, source.storage);
+  return source;
 }
 
 FrozenSource start_source(const Policy& policy, const RunConfig& config) {

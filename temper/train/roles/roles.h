@@ -65,7 +65,7 @@ struct FrozenSource {
 FrozenSource model_source(const std::string& directory, const RunConfig& config,
                           const Policy& policy);
 // The same of a directory that a key of the config names. Throws ConfigError unless it reads the
-// policy's token ids.
+// policy's token ids, and the run's ranks can divide it.
 FrozenSource named_source(const std::string& directory, const char* key, const RunConfig& config,
                           const Policy& policy);
 // The initial policy: with a new adapter its base, with adapter.path a copy of it, without an
