@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/rl/algorithms/gae.h"
 
@@ -159,6 +161,12 @@ void PpoConfig::complete() {
 
 void PpoConfig::validate() const {
   RlConfig::validate();
+  const bool fixed_rates = std::ranges::any_of(
+      optimizer.groups, [](const auto& group) { return group.learning_rate.has_value(); });
+  require(
+      !fixed_rates || ppo.critic_learning_rate != 0, "ppo.critic_learning_rate",
+      "found 0, but entries of optimizer.groups have a learning_rate, which the schedule scales "
+      "in proportion to it; expected more than 0, or no learning_rate there");
   require(!ppo.share_base || !model.trains_tower(), "ppo.share_base",
           "found true, but a critic on the policy's base has no vision tower that trains "
           "(model.vision)");
