@@ -11,6 +11,7 @@
 #include "temper/check/text.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/models/files/directory.h"
+#include "temper/rl/episodes/episode_sampler.h"
 #include "temper/rl/reference.h"
 #include "temper/rl/rollout/model_reward.h"
 #include "temper/rl/rollout/prompts.h"
@@ -176,12 +177,29 @@ struct FirstWarning : train::Messages {
   std::string text;
 };
 
+// Throws what the run will find wrong with the rewards of a batch. What models would compute of it
+// is zeros here.
+void check_advantages(rl::Algorithm& algorithm, std::span<rl::EpisodeGroup> groups) {
+  algorithm.prepare_batch(groups);
+  for (rl::EpisodeGroup& group : groups)
+    for (rl::Segment& segment : group.segments)
+      for (auto numbers : {&rl::Segment::old_logp, &rl::Segment::ref_logp, &rl::Segment::value})
+        if (segment.sampled) (segment.*numbers).assign(segment.tokens.size(), 0);
+  algorithm.assign_batch(groups);
+}
+
 // The file's first batches, read as the run will read them.
 Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
   const data::RowSet file(data::SourceSpec{*config.rl.replay});
   FirstWarning warning;
   rl::ReplaySource source(config, rl::line_format(config, checks.policy), warning);
-  for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
+  rl::Algorithm& algorithm = *config.rl.algorithm;
+  const Json before = algorithm.state();
+  for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) {
+    rl::RolloutBatch batch = source.next(0);
+    check_advantages(algorithm, batch.groups);
+  }
+  algorithm.restore(before, *config.rl.replay);
   if (!warning.text.empty()) return Finding::warn(warning.text);
   return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
                        {{"rows", file.size()}});
@@ -224,6 +242,18 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
   return rows;
 }
 
+// "environment", of a run that samples in one.
+void check_episodes(RunChecks& checks, const rl::RlConfig& config,
+                    const std::vector<rewards::Sample>& samples) {
+  if (!config.environment.any() || config.rl.replay) return;
+  checks.with_model("environment", [&] {
+    rl::check_environment(config.environment, rl::prompt_format(config, checks.policy));
+    if (samples.empty())
+      return Finding::warn("not checked: there is no prompt to begin an episode with");
+    return probe_environment(config.environment, samples[0].row, samples[0].where);
+  });
+}
+
 void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
   checks.with_model("critic", [&] {
     if (!config.ppo.critic && config.ppo.share_base) {
@@ -248,7 +278,9 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   const std::optional<RunChecks::Rows> rows = check_prompts(checks, config);
   std::vector<rewards::Sample> samples;
   if (rows) samples = probe_samples(config, checks, *rows->order);
-  for (const rewards::RewardSection& reward : config.rewards)
+  const std::span<const rewards::RewardSection> asked =
+      config.rl.replay ? std::span<rewards::RewardSection>() : std::span(config.rewards);
+  for (const rewards::RewardSection& reward : asked)
     checks.with_model("rewards/" + reward.label(), [&] {
       return check_reward(checks, reward, samples, !config.roles.reward.empty());
     });
@@ -262,12 +294,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
       return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
                            needs);
     });
-  if (config.environment.any() && !samples.empty())
-    checks.list.run("environment", [&] {
-      return probe_environment(config.environment, samples[0].row, samples[0].where);
-    });
-  else if (config.environment.any())
-    checks.list.skip("environment", "there is no prompt to begin an episode with");
+  check_episodes(checks, config, samples);
   if (!config.rl.replay) checks.rollout(config.rollout);
   check_eval_rewards(checks);
   if (config.rl.algorithm->needs().reference)

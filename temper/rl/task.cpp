@@ -95,11 +95,7 @@ bool RlTask::next_batch(int64_t step) {
   rollout_seconds_ = rollouts.rollout_seconds;
   reward_seconds_ = rollouts.reward_seconds;
   before_batch_ = algorithm_.state();
-  for (EpisodeGroup& group : rollouts.groups) {
-    algorithm_.shape(group);
-    for (Episode& episode : group.episodes)
-      if (!algorithm_.reads_turn_rewards()) episode.turn_rewards.clear();
-  }
+  algorithm_.prepare_batch(rollouts.groups);
   batch_ = TrainingBatch(std::move(rollouts.groups));
   update_ = 0;
   note_staleness(step - 1);

@@ -194,7 +194,6 @@ check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' &&
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, scripts/no-reward.py], name: half}]' && has rl.json rewards/half fail 'the script `scripts/no-reward.py` of the command is not there'
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.openai.command=[python3, no-agent.py]' && has rl.json config fail 'the script `no-agent.py` of the command is not there'
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
-check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
 check rl.json 2 grpo $rl 'rewards=[{command: [sh, -c, "while read -r l; do echo 1; echo 2; done"], name: half}]' && has rl.json rewards/half fail "more than one line"
 check rl.json 2 grpo $rl rl.replay=rows.jsonl && has rl.json rl.replay fail "rows.jsonl:1: no \`group\`"
 echo '{"group": 0, "prompt_tokens": [3], "completion_tokens": [4], "reward": 1}' > replay.jsonl
@@ -204,10 +203,6 @@ check bad.json 2 distill $sft distill.teacher=model distill.temperature=1e30 && 
 check bad.json 2 distill $sft distill.teacher=model distill.strategy=attention_transfer 'distill.layers=[[0, 99]]' && has bad.json teacher fail "layer 99"
 check some.json 0 distill $sft distill.teacher=model distill.strategy=feature_projection && has some.json teacher pass
 check bad.json 2 sft $sft train.max_steps=9000000000000000000 && has bad.json disk fail
-cat > env.sh <<'P'
-read -r l; echo '{"messages": []}'; read -r l; echo '{"messages": [], "done": false, "rewards": 1}'
-P
-check rl.json 2 grpo $rl environment.command='[sh, env.sh]' && has rl.json environment fail "did you mean \`reward\`"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.stop_token_ids=[999] && has rl.json rollout fail "token 999"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.regex=a && has rl.json rollout fail tokenizer
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.speculative=17 && has rl.json config fail rollout.speculative

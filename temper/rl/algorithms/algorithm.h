@@ -70,6 +70,8 @@ class Algorithm {
   // Sets the advantages of a whole rollout batch, once what needs() names has been computed: those
   // that depend on other groups are set here.
   virtual void assign_batch(std::span<EpisodeGroup> groups);
+  // Shapes a batch's groups, as they were sampled or read, for assign_batch().
+  void prepare_batch(std::span<EpisodeGroup> groups) const;
   // The state that assign() keeps, for checkpoints: after restore(state()) the same groups get the
   // same advantages.
   // `where` begins the message of a DataError.

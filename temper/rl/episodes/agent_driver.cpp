@@ -53,12 +53,7 @@ serve::ServerOptions server_options(const env::EnvironmentSection& section,
                                     data::PromptFormat format,
                                     const generate::GenerationOptions& options,
                                     std::shared_ptr<serve::Sessions> sessions) {
-  check<ConfigError>(format.tokenizer != nullptr,
-                     "environment.openai: its words need a tokenizer, and the model has none");
-  check<ConfigError>(format.chat != nullptr,
-                     "environment.openai: chat completions need a chat template, and the model "
-                     "directory has none; ",
-                     format.no_chat);
+  check_environment(section, format);
   serve::ServerOptions out;
   out.port = 0;
   out.models = {{.name = "policy"}};

@@ -52,12 +52,7 @@ EpisodeDriver::EpisodeDriver(const env::EnvironmentSection& section, data::Promp
       ends_(options_.stop_token_ids),
       pool_(section) {
   if (!options_.ignore_eos) ends_.insert(ends_.end(), eos_token_ids.begin(), eos_token_ids.end());
-  check<ConfigError>(format_.tokenizer != nullptr,
-                     "environment: its words need a tokenizer, and the model has none");
-  check<ConfigError>(section_.tools.empty() || format_.chat != nullptr,
-                     "environment.tools: the chat template shows them to the model, and the model "
-                     "directory has none; ",
-                     format_.no_chat);
+  check_environment(section_, format_);
 }
 
 bool EpisodeDriver::shows_tools() const {

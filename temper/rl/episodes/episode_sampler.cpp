@@ -7,6 +7,19 @@
 
 namespace temper::rl {
 
+void check_environment(const env::EnvironmentSection& section, const data::PromptFormat& format) {
+  const bool agent = !section.openai.command.empty();
+  check<ConfigError>(format.tokenizer != nullptr, agent ? "environment.openai" : "environment",
+                     ": its words need a tokenizer, and the model has none");
+  if (format.chat != nullptr) return;
+  const char* const lacks = ", and the model directory has none; ";
+  check<ConfigError>(!agent, "environment.openai: chat completions need a chat template", lacks,
+                     format.no_chat);
+  check<ConfigError>(section.tools.empty(),
+                     "environment.tools: the chat template shows them to the model", lacks,
+                     format.no_chat);
+}
+
 void EpisodeSampler::count(const env::Failure& failure) {
   using Kind = env::Failure::Kind;
   ++(failure.kind == Kind::kTimedOut  ? counts_.timed_out

@@ -41,6 +41,11 @@ struct SampledEpisode {
   bool rewarded = false;  // an answer of the environment's program contained a reward
 };
 
+// Throws ConfigError where the model's words, read and written as `format` says, are none that the
+// environment, tools or agents of the section could exchange with it: without a tokenizer, or a
+// chat template.
+void check_environment(const env::EnvironmentSection& section, const data::PromptFormat& format);
+
 class EpisodeSampler {
  public:
   explicit EpisodeSampler(const env::EnvironmentSection& section) : section_(section) {}
