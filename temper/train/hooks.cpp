@@ -51,16 +51,38 @@ class Best {
   bool seen() const { return best_.has_value(); }
   // "eval/loss 0.4245"
   std::string text() const { return best_ ? metric_ + " " + format_value(*best_, "") : ""; }
-  Json state() const { return best_ ? Json(*best_) : Json(); }
-  void restore(const Json& value) {
-    best_ = value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+  Json state() const {
+    return {{"best", best_ ? Json(*best_) : Json()}, {"metric", metric_}, {"goal", goal()}};
+  }
+  // False: the state is of another metric or goal, and says nothing about this one. An earlier
+  // version's names neither.
+  bool restore(const Json& state) {
+    const Json value = field(state, "best"), metric = field(state, "metric");
+    const Json goal_then = field(state, "goal");
+    const bool same = !metric.is_string() || (metric == metric_ && goal_then == goal());
+    best_ = same && value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+    other_.clear();
+    if (!same && value.is_number()) other_ = str(dump_json(metric), ", goal ", dump_json(goal_then));
+    return same;
+  }
+  // Once the run has begun; `key`: of the metric.
+  void warn_of_other(RunDirectory& directory, const char* key) const {
+    if (!other_.empty())
+      directory.warn(str(key, ": found ", dump_json(metric_), ", goal ", dump_json(goal()),
+                         ", and the checkpoint has the best of ", other_,
+                         ": evaluations before it do not count"));
   }
 
  private:
+  const char* goal() const {
+    return enum_names<Goal>[static_cast<size_t>(larger_ ? Goal::kMaximize : Goal::kMinimize)];
+  }
+
   std::string metric_;
   bool larger_;
   double delta_;
   std::optional<double> best_;
+  std::string other_;  // by what the state that was restored goes, if by another metric or goal
 };
 
 class EarlyStopping : public Hook {
@@ -74,13 +96,19 @@ class EarlyStopping : public Hook {
     if (wants_end())
       directory.note(str("early stopping: no improvement in ", stalled_, " evaluations"));
   }
+  void on_begin(RunDirectory& directory) override {
+    best_.warn_of_other(directory, "train.early_stopping.metric");
+  }
   bool wants_end() const override { return stalled_ >= patience_; }
   std::string name() const override { return "early_stopping"; }
-  Json state() const override { return {{"best", best_.state()}, {"stalled", stalled_}}; }
+  Json state() const override {
+    Json state = best_.state();
+    state["stalled"] = stalled_;
+    return state;
+  }
   void restore(const Json& state) override {
-    best_.restore(field(state, "best"));
     const Json stalled = field(state, "stalled");
-    stalled_ = stalled.is_number_integer() ? stalled.get<int64_t>() : 0;
+    stalled_ = best_.restore(state) && stalled.is_number_integer() ? stalled.get<int64_t>() : 0;
   }
 
  private:
@@ -102,13 +130,19 @@ class KeepBest : public Hook {
         directory.write(i == 0 ? "best" : "best-" + trainable.name, trainable.save);
     choose(directory);
   }
-  void on_begin(RunDirectory& directory) override { choose(directory); }
+  void on_begin(RunDirectory& directory) override {
+    best_.warn_of_other(directory, "train.keep_best.metric");
+    choose(directory);
+  }
   std::string name() const override { return "keep_best"; }
-  Json state() const override { return {{"best", best_.state()}, {"step", step_}}; }
+  Json state() const override {
+    Json state = best_.state();
+    state["step"] = step_;
+    return state;
+  }
   void restore(const Json& state) override {
-    best_.restore(field(state, "best"));
     const Json step = field(state, "step");
-    step_ = step.is_number_integer() ? step.get<int64_t>() : -1;
+    step_ = best_.restore(state) && step.is_number_integer() ? step.get<int64_t>() : -1;
   }
 
  private:
