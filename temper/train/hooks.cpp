@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/trace.h"
 #include "temper/train/roles/roles.h"
+#include "temper/train/run/best_weights.h"
 #include "temper/train/run/run_directory.h"
 
 namespace temper::train {
@@ -49,6 +51,7 @@ class Best {
   }
 
   bool seen() const { return best_.has_value(); }
+  void forget() { best_.reset(); }
   // "eval/loss 0.4245"
   std::string text() const { return best_ ? metric_ + " " + format_value(*best_, "") : ""; }
   Json state() const {
@@ -127,11 +130,21 @@ class KeepBest : public Hook {
     const bool takes_part = directory.is_writer() || is_shared_out(roles.trainables);
     for (size_t i = roles.trainables.size(); i-- > 0 && takes_part;)
       if (const Trainable& trainable = *roles.trainables[i]; trainable.save)
-        directory.write(i == 0 ? "best" : "best-" + trainable.name, trainable.save);
+        directory.write(i == 0 ? "best" : "best-" + trainable.name, [&](const std::string& to) {
+          trainable.save(to);
+          if (i == 0 && !to.empty())
+            write_file_atomic(to + "/" + kBestRecord, dump_json(state()) + "\n");
+        });
     choose(directory);
   }
   void on_begin(RunDirectory& directory) override {
     best_.warn_of_other(directory, "train.keep_best.metric");
+    if (best_.seen() && !directory.take_best()) {
+      directory.warn(str("the weights of the best evaluation before this step, ", best_.text(),
+                         ", are gone (best/): the best of the evaluations from here on counts"));
+      best_.forget();
+      step_ = -1;
+    }
     choose(directory);
   }
   std::string name() const override { return "keep_best"; }

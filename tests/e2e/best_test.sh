@@ -17,17 +17,17 @@ rows = [r for r in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if sys.
 print(min(rows, key=lambda r: r[sys.argv[2]])["step"])
 P
 }
-# has_final RUN STEP: final/ has the weights of that step's checkpoint.
+# has_final RUN STEP [OF]: final/ has the weights of the checkpoint of that step, of the run OF.
 has_final() {
-  python3 - "$@" <<'P' || fail "$1: final/ has not the weights of step $2: $(cat last.log)"
+  python3 - "$1" "$2" "${3:-$1}" <<'P' || fail "$1: final/ has not the weights of step $2: $(cat last.log)"
 import json, struct, sys
 def tensors(path):
     data = open(path, "rb").read()
     size = struct.unpack("<Q", data[:8])[0]
     head = json.loads(data[8:8 + size])
     return sorted(data[8 + size:][slice(*t["data_offsets"])] for name, t in head.items() if name != "__metadata__")
-run, step = sys.argv[1:]
-assert tensors(run + "/final/adapter_model.safetensors") == tensors(run + "/checkpoints/step-" + step + "/policy.safetensors")
+run, step, of = sys.argv[1:]
+assert tensors(run + "/final/adapter_model.safetensors") == tensors(of + "/checkpoints/step-" + step + "/policy.safetensors")
 P
 }
 
@@ -43,4 +43,49 @@ has_final other "$(best_of other eval/perplexity 3)"
 train sft $common $stop optimizer.learning_rate=1e-3 train.early_stopping.metric=eval/perplexity train.early_stopping.goal=maximize train.max_steps=12 output_dir=other
 said 'goal "maximize", and the checkpoint has the best of "eval/perplexity", goal "minimize"'
 [ "$(tail -1 other/metrics.jsonl | grep -o '"step": [0-9]*')" = '"step": 11' ] || fail "a changed goal: $(cat other/metrics.jsonl)"
+
+# The best weights that a later step replaced are gone for what goes on before it: its own best counts, and that is said.
+best="$common train.keep_best.metric=eval/loss"
+train sft $best optimizer.learning_rate=1e-2 train.max_steps=10 output_dir=falls
+[ "$(best_of falls eval/loss 0)" = 10 ] || fail "falls: $(cat falls/metrics.jsonl)"
+train fork falls@6 --output forked train.max_steps=8
+said "are gone (best/): the best of the evaluations from here on counts"
+train sft $best optimizer.learning_rate=1e-2 train.max_steps=8 resume=falls/checkpoints/step-6 output_dir=named
+said "are gone (best/): the best of the evaluations from here on counts"
+for run in forked named; do
+  [ -e $run/best/best.json ] && [ ! -e $run/final/best.json ] || fail "best.json: $(ls $run/final $run/best)"
+  has_final $run "$(best_of $run eval/loss 6)"
+done
+"$temper" verify forked > last.log 2>&1 || fail "verify forked: $(cat last.log)"
+rm -r forked/best
+train fork falls@6 --output forked train.max_steps=10
+said "are gone (best/)"
+has_final forked "$(best_of forked eval/loss 8)"
+
+# Those of a step before it are taken along, and a run that is worse from there on leaves them; verify finds the same.
+train sft $best optimizer.learning_rate=1e-2 train.max_steps=6 output_dir=rises
+train sft $best optimizer.learning_rate=1 train.max_steps=10 output_dir=rises
+[ "$(best_of rises eval/loss 0)" = 6 ] || fail "rises: $(cat rises/metrics.jsonl)"
+has_final rises 6
+for lot in '' '--steps 1 --seed 1' '--steps 2 --seed 2'; do
+  "$temper" verify rises $lot > last.log 2>&1 || fail "verify rises $lot: $(cat last.log)"
+done
+train sft $best optimizer.learning_rate=1 train.max_steps=10 resume=rises/checkpoints/step-8 output_dir=taken
+has_final taken 6 rises
+train fork rises@8 --output forked-8
+has_final forked-8 6 rises
+"$temper" verify forked-8 > last.log 2>&1 || fail "verify forked-8: $(cat last.log)"
+# As an earlier version left it: best/ does not say of which evaluation it is.
+rm -r rises/best/best.json taken
+train sft $best optimizer.learning_rate=1 train.max_steps=10 resume=rises/checkpoints/step-8 output_dir=taken
+has_final taken 6 rises
+# A critic's go along.
+even_reward
+for i in $(seq 8); do echo "{\"prompt_ids\": [$((3 + i)), $((7 + i)), 5]}"; done > prompts.jsonl
+ppo="model.path=model data.train=prompts.jsonl data.eval=prompts.jsonl train.eval_every=1 train.save_every=1 train.keep_checkpoints=20 metrics.sinks=[jsonl] train.keep_best.metric=eval/reward_mean rl.prompts_per_rollout=4 rollout.max_new_tokens=60"
+reward='rewards=[{name: even, command: [sh, even.sh]}]'
+train ppo $ppo "$reward" optimizer.learning_rate=1e-2 train.max_steps=2 output_dir=ppo
+train ppo $ppo "$reward" optimizer.learning_rate=1e-2 train.max_steps=4 output_dir=ppo
+grep -q "final/ has the weights of step [12]," last.log || fail "ppo: the best is among the later steps: $(cat last.log)"
+"$temper" verify ppo > last.log 2>&1 || fail "verify ppo: $(cat last.log)"
 exit $bad

@@ -11,6 +11,7 @@
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/train/manifest/manifest.h"
+#include "temper/train/run/best_weights.h"
 #include "temper/train/run/checkpoint/checkpoint.h"
 
 namespace temper::cli {
@@ -96,7 +97,7 @@ class Fork : public Command {
     fs::create_directories(output_ + "/fork");
     if (!found.empty()) {
       train::Checkpoints(output_, 1).begin_at(found, line_of(run, from));
-      copy_best(run, found);
+      if (train::has_best_of(run, found)) train::copy_best(run, output_);
     }
     fs::copy_file(run + "/config.yaml", output_ + kConfigCopy,
                   fs::copy_options::overwrite_existing);
@@ -150,27 +151,6 @@ class Fork : public Command {
       std::cerr << "temper: " << e.what() << std::endl;
     }
     return "";
-  }
-
-  // The best weights so far, where the run still has them.
-  void copy_best(const std::string& run, const std::string& checkpoint) const {
-    const auto best_of = [](const std::string& directory) {
-      const Json hooks = train::Checkpoints::record(directory).values.value("hooks", Json());
-      const Json kept = hooks.is_object() ? hooks.value("keep_best", Json()) : Json();
-      return kept.is_object() ? kept.value("step", Json()) : Json();
-    };
-    const Json best = best_of(checkpoint);
-    if (!best.is_number_integer() || best.get<int64_t>() < 0) return;
-    if (best_of(train::Checkpoints(run, 1).all().front()) != best) {
-      std::cerr << "temper: the best weights up to this step are gone: those of the fork's own "
-                   "steps count"
-                << std::endl;
-      return;
-    }
-    for (const auto& entry : fs::directory_iterator(run))
-      if (const std::string name = entry.path().filename().string();
-          name == "best" || name.starts_with("best-"))
-        fs::copy(entry.path(), output_ + "/" + name, fs::copy_options::recursive);
   }
 
   Arguments words_;

@@ -184,7 +184,6 @@ class Verify : public Command {
     what.finishes = ends && last->value.value(train::kEndedEarly, Json()) == true;
     what.end = ends && !what.finishes ? part.to + 1 : part.to;
     if (ends) what.saves.erase(part.to);
-    if (part.from > 0) copy_best(output);
     const int64_t ranks = ranks_.value_or(run_->ranks());
     Repetition::tell(what);
     check_nproc(static_cast<int>(ranks));
@@ -204,14 +203,6 @@ class Verify : public Command {
       return;
     }
     compare(part, output, ranks == run_->ranks());
-  }
-
-  void copy_best(const std::string& output) const {
-    fs::create_directories(output);
-    for (const auto& entry : fs::directory_iterator(run_->directory))
-      if (const std::string name = entry.path().filename().string();
-          name == "best" || name.starts_with("best-"))
-        fs::copy(entry.path(), output + "/" + name, fs::copy_options::recursive);
   }
 
   ReadImages read_images() const {

@@ -12,6 +12,8 @@
 #include "temper/ops/backend.h"
 #include "temper/train/manifest/continued.h"
 #include "temper/train/offload/directory.h"
+#include "temper/train/run/best_weights.h"
+#include "temper/train/run/checkpoint/parallel_write.h"
 #include "temper/train/run/earlier_run.h"
 #include "temper/train/run/whole_directory.h"
 
@@ -71,6 +73,7 @@ std::string RunDirectory::id_of_run(const Checkpoint* resumed, bool own) const {
 }
 
 void RunDirectory::start(const Checkpoint* resumed) {
+  if (resumed) begun_at_ = resumed->directory;
   Resumption::Inputs inputs = resumption_->check_inputs(resumed);
   if (!is_writer()) return;
   inputs_ = std::move(inputs.hashes);
@@ -152,6 +155,14 @@ void RunDirectory::write(const std::string& name,
     make("");
 }
 
+bool RunDirectory::take_best() const {
+  bool has = false;
+  on_all(*mesh_.world, [&] {
+    has = is_writer() && !begun_at_.empty() && train::take_best(begun_at_, path());
+  });
+  return mesh_.world->all_reduce_max(has ? 1 : 0) > 0;
+}
+
 // The checkpoint first, so that an error in writing the models loses nothing; `complete` says that
 // they are there.
 void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json& values,
@@ -172,6 +183,7 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
       write(to, [&](const std::string& directory) {
         fs::copy(path() + "/" + from, directory,
                  fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+        fs::remove(directory + "/" + kBestRecord);
       });
   }
   if (!is_writer()) return;

@@ -85,6 +85,9 @@ class RunDirectory : public Messages {
   // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one. On a
   // rank that does not write, `make` gets an empty name, and takes part in gathering only.
   void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
+  // Whether best/ has the best weights up to the checkpoint that the run goes on from; those of
+  // another run are taken from it. All ranks call it, after start().
+  bool take_best() const;
   // Whether the directory is not this run's any more: it, or a part of it, was removed, or another
   // run has its place. Rank 0 knows, after start(). A lock that alone was removed is made again.
   bool is_lost();
@@ -123,6 +126,7 @@ class RunDirectory : public Messages {
   std::unique_ptr<InputHashes> inputs_;
   std::unique_ptr<Manifest> manifest_;  // null on other ranks, and where the directory was lost
   std::set<std::string> warned_;
+  std::string begun_at_;  // the checkpoint that the run goes on from; "": none
   int64_t steps_ = 0;
   bool has_begun_ = false;  // start() was called, on the rank that writes
   bool moved_ = false;      // what an earlier run left was moved away
