@@ -87,6 +87,9 @@ struct RunConfig {
   // The metrics of the verb's evaluations, without eval/ and the set's name; one that ends in *
   // stands for all that begin so.
   virtual std::vector<std::string> evaluated_metrics() const;
+  // Throws ConfigError where no evaluation of the run has the metric ("eval/loss") that `key`
+  // names.
+  void check_evaluated(const char* key, const std::string& metric) const;
   // How completions are sampled, in training or to evaluate; null: the verb samples nothing.
   virtual const generate::RolloutSection* sampling() const { return nullptr; }
   // Whether the ranks of mesh.tensor divide the models' layers among them.

@@ -65,7 +65,8 @@ class Best {
     const bool same = !metric.is_string() || (metric == metric_ && goal_then == goal());
     best_ = same && value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
     other_.clear();
-    if (!same && value.is_number()) other_ = str(dump_json(metric), ", goal ", dump_json(goal_then));
+    if (!same && value.is_number())
+      other_ = str(dump_json(metric), ", goal ", dump_json(goal_then));
     return same;
   }
   // Once the run has begun; `key`: of the metric.

@@ -88,4 +88,24 @@ train ppo $ppo "$reward" optimizer.learning_rate=1e-2 train.max_steps=2 output_d
 train ppo $ppo "$reward" optimizer.learning_rate=1e-2 train.max_steps=4 output_dir=ppo
 grep -q "final/ has the weights of step [12]," last.log || fail "ppo: the best is among the later steps: $(cat last.log)"
 "$temper" verify ppo > last.log 2>&1 || fail "verify ppo: $(cat last.log)"
+
+# sweep --stop-worst: a step or a metric that the runs do not have is refused before any of them starts.
+refused() {
+  local words=$1
+  shift
+  "$temper" sweep sft $common output_dir=none "$@" > last.log 2>&1
+  [ $? = 2 ] && [ ! -e none ] && grep -qF -- "$words; no run was started" last.log || fail "$*: expected $words: $(cat last.log)"
+}
+worst="--stop-worst 0.5 --by eval/loss --after"
+refused 'sweep: max_steps=2: --after: found 4, expected at most train.max_steps, 2' --over train.max_steps=6,2 $worst 4
+refused '--after: found 4, expected a step with an evaluation, as --by is eval/loss: a multiple of train.eval_every, 3' train.max_steps=6 train.eval_every=3 --seeds 0,1 $worst 4
+refused '--by: found eval/los, which no evaluation of this run has; did you mean eval/loss?' train.max_steps=6 --seeds 0,1 --stop-worst 0.5 --by eval/los --after 4
+refused '--by: there is neither data.eval nor' train.max_steps=6 data.eval=[] train.eval_every=0 --seeds 0,1 $worst 4
+# A run that ends before the step is left out: the worst is one of the others.
+early=(sweep sft $common output_dir=early train.max_steps=5 --over optimizer.learning_rate=1e-3,1e-2 --over train.early_stopping='{metric: eval/loss, patience: 1, goal: maximize}',null --stop-worst 0.5 --by eval/loss --after 4)
+for time in first second; do
+  train "${early[@]}"
+  [ "$(grep -c 'ended after step 2, before --after 4: it is not compared' last.log)" = 2 ] && [ "$(grep -c 'ends after step 4: eval/loss' last.log)" = 1 ] || fail "early, $time: $(cat last.log)"
+  [ "$(ls -d early/*/final | wc -l)" = 4 ] || fail "early: $(ls early/*)"
+done
 exit $bad

@@ -1,6 +1,5 @@
 // temper sweep: a run for each combination of settings.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -15,13 +14,13 @@
 #include "temper/cli/experiments/combinations.h"
 #include "temper/cli/experiments/joint_sweep.h"
 #include "temper/cli/experiments/repetition.h"
+#include "temper/cli/experiments/worst_runs.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/parts/run_files.h"
 #include "temper/cli/parts/shared_config.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/text/unicode.h"
-#include "temper/train/hooks.h"
 
 namespace temper::cli {
 namespace {
@@ -44,9 +43,9 @@ class Sweep : public Command {
     f.add("VERB", words_, "VERB file.yaml ... dotted.key=value ...", required());
     f.add("--over", over_, "KEY=A,B,..: the values of a key");
     f.add("--seeds", seeds_, "values of the key seed: 0,1,..");
-    f.add("--stop-worst", stop_worst_, "share of the runs that end after --after", between(0, 1));
-    f.add("--by", by_, "the metric, in the row of that step, by which they are the worst");
-    f.add("--after", after_, "the step", at_least(1));
+    f.add("--stop-worst", worst_.share, "share of the runs that end after --after", between(0, 1));
+    f.add("--by", worst_.by, "the metric, in the row of that step, by which they are the worst");
+    f.add("--after", worst_.after, "the step", at_least(1));
     f.add("--nproc", ranks_, "ranks of each run", at_least(1));
     for (const char* flag : {"--by", "--after"}) f.needs("--stop-worst", flag);
     for (const char* flag : {"--by", "--after"}) f.needs(flag, "--stop-worst");
@@ -63,17 +62,18 @@ class Sweep : public Command {
     check_nproc(static_cast<int>(ranks_));
     std::visit([&](auto type) { check_all<typename decltype(type)::type>(); }, verb_->config);
     fs::create_directories(output_);
-    if (stop_worst_) {
+    if (worst_.share) {
       std::vector<Part> first;
       for (Combination& one : runs_)
-        if (!row_value(one)) first.push_back({&one, Repetition{{after_}, after_}});
+        if (!compared_value(worst_, directory_of(one)))
+          first.push_back({&one, Repetition{{worst_.after}, worst_.after}});
       if (!train_all(first)) return status_;
-      choose_worst();
+      choose_worst(worst_, runs_, [this](const Combination& one) { return directory_of(one); });
     }
     std::vector<Part> rest;
     for (Combination& one : runs_) {
       std::optional<Repetition> what;
-      if (one.is_worst) what = Repetition{{}, after_, true};
+      if (one.is_worst) what = Repetition{{}, worst_.after, true};
       if (!one.failed) rest.push_back({&one, what});
     }
     if (!train_all(rest)) return status_;
@@ -117,6 +117,7 @@ class Sweep : public Command {
         read_verb_config(config, arguments_of(one), verb_->name);
         const auto [same, is_new] = known.try_emplace(
             settings_text(parse_yaml(train::dump_run_config(config), one.name)), one.name);
+        if (worst_.share) check_comparable(worst_, config);
         check<ConfigError>(is_new, "the same run as ", same->second, "; leave one of them out");
         if (ranks_ == 1) one.base = shared_base(*verb_, config);
         one.pass_tokens = config.train.micro_batch_tokens;
@@ -143,37 +144,6 @@ class Sweep : public Command {
     const checks::ModelBytes bytes =
         checks::model_bytes(checks.shape.policy, checks.config.optimizer, checks.ranks);
     one.own_bytes = 2 * (bytes.trained + bytes.optimizer) + 2 * bytes.gradients;
-  }
-
-  // The metric in the row of the step.
-  std::optional<double> row_value(const Combination& one) const {
-    for (const MetricsRow& row : read_metrics_file(directory_of(one) + "/metrics.jsonl"))
-      if (row.step() == after_)
-        if (row.find(by_)) return row.number(by_).value_or(std::nan(""));
-    return {};
-  }
-
-  // Of equal ones the later.
-  void choose_worst() {
-    const bool larger = train::larger_is_better(train::Goal::kAuto, by_);
-    std::vector<std::pair<double, Combination*>> found;
-    for (Combination& one : runs_) {
-      if (one.failed) continue;
-      const std::optional<double> value = row_value(one);
-      check<ConfigError>(value.has_value(), "--by: the row of step ", after_, " in ",
-                         directory_of(one), "/metrics.jsonl has no ", by_,
-                         "; an evaluation is made at multiples of train.eval_every");
-      const double score = larger ? *value : -*value;
-      found.emplace_back(std::isnan(score) ? -HUGE_VAL : score, &one);
-    }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    const auto count = static_cast<size_t>(*stop_worst_ * static_cast<double>(found.size()));
-    for (size_t i = found.size() - count; i < found.size(); ++i) {
-      found[i].second->is_worst = true;
-      std::cout << "sweep: " << printable(found[i].second->name) << " ends after step " << after_
-                << ": " << by_ << " " << *row_value(*found[i].second) << std::endl;
-    }
   }
 
   void say_begin(const Combination& one) const {
@@ -285,9 +255,9 @@ class Sweep : public Command {
 
   Arguments words_, configs_;
   std::vector<std::string> over_;
-  std::string seeds_, by_, output_;
-  std::optional<double> stop_worst_;
-  int64_t after_ = 0, ranks_ = 1;
+  std::string seeds_, output_;
+  WorstRule worst_;
+  int64_t ranks_ = 1;
   const TrainingVerb* verb_ = nullptr;
   std::vector<Combination> runs_;
   int status_ = 0;

@@ -60,32 +60,6 @@ std::vector<std::string> evaluated_names(const RunConfig& c) {
   return names;
 }
 
-// A metric that ends the run or chooses its weights.
-void check_evaluated(const RunConfig& c, const char* key,
-                     const std::optional<std::string>& metric) {
-  if (!metric) return;
-  c.require(has_evaluation(c), key, kNothingToEvaluate);
-  const std::string meant = metric->starts_with("eval_") ? metric->substr(5) : *metric;
-  c.require(metric->starts_with(kEval), key, "found ", *metric,
-            ", expected an evaluation metric, such as eval/", meant);
-  const std::vector<std::string> names = evaluated_names(c);
-  const auto is_it = [&](const std::string& name) {
-    return name.ends_with('*') ? metric->starts_with(name.substr(0, name.size() - 1))
-                               : *metric == name;
-  };
-  if (std::any_of(names.begin(), names.end(), is_it)) return;
-  // What all have in common makes none alike.
-  std::vector<std::string> parts;
-  std::string known;
-  for (const std::string& name : names) {
-    parts.push_back(name.substr(kEval.size()));
-    known += (known.empty() ? "" : ", ") + name;
-  }
-  const std::string near = nearest(metric->substr(kEval.size()), parts);
-  c.require(false, key, "found ", *metric, ", which no evaluation of this run has",
-            near.empty() ? "; expected one of " + known : str("; did you mean ", kEval, near, "?"));
-}
-
 void validate_eval_rewards(const RunConfig& c) {
   if (c.train.eval_rewards.empty()) return;
   const char* key = "train.eval_rewards";
@@ -118,8 +92,9 @@ void validate_train(const RunConfig& c) {
             ", expected at most ", kMostRows, " rows a step");
   c.require(t.eval_every == 0 || has_evaluation(c), "train.eval_every", kNothingToEvaluate);
   validate_eval_rewards(c);
-  check_evaluated(c, "train.early_stopping.metric", t.early_stopping.metric);
-  check_evaluated(c, "train.keep_best.metric", t.keep_best.metric);
+  const auto &stops = t.early_stopping.metric, &keeps = t.keep_best.metric;
+  if (stops) c.check_evaluated("train.early_stopping.metric", *stops);
+  if (keeps) c.check_evaluated("train.keep_best.metric", *keeps);
   std::string with_momentum;
   for (const auto& kind : optimizers().list())
     if (kind.value.momentum) with_momentum += (with_momentum.empty() ? "" : ", ") + kind.name;
@@ -131,6 +106,29 @@ void validate_train(const RunConfig& c) {
 }
 
 }  // namespace
+
+void RunConfig::check_evaluated(const char* key, const std::string& metric) const {
+  require(has_evaluation(*this), key, kNothingToEvaluate);
+  const std::string meant = metric.starts_with("eval_") ? metric.substr(5) : metric;
+  require(metric.starts_with(kEval), key, "found ", metric,
+          ", expected an evaluation metric, such as eval/", meant);
+  const std::vector<std::string> names = evaluated_names(*this);
+  const auto is_it = [&](const std::string& name) {
+    return name.ends_with('*') ? metric.starts_with(name.substr(0, name.size() - 1))
+                               : metric == name;
+  };
+  if (std::any_of(names.begin(), names.end(), is_it)) return;
+  // What all have in common makes none alike.
+  std::vector<std::string> parts;
+  std::string known;
+  for (const std::string& name : names) {
+    parts.push_back(name.substr(kEval.size()));
+    known += (known.empty() ? "" : ", ") + name;
+  }
+  const std::string near = nearest(metric.substr(kEval.size()), parts);
+  require(false, key, "found ", metric, ", which no evaluation of this run has",
+          near.empty() ? "; expected one of " + known : str("; did you mean ", kEval, near, "?"));
+}
 
 void RunConfig::validate() const {
   if (data.template_date) parse_date(*data.template_date, where("data.template_date"));

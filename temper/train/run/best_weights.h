@@ -8,8 +8,8 @@
 
 namespace temper::train {
 
-// The file in best/ that says of which evaluation its weights are: KeepBest's state. final/, a copy,
-// has none.
+// The file in best/ that says of which evaluation its weights are: KeepBest's state. final/, a
+// copy, has none.
 inline constexpr const char* kBestRecord = "best.json";
 
 // Whether the run still has the best weights up to that checkpoint of it.

@@ -157,9 +157,8 @@ void RunDirectory::write(const std::string& name,
 
 bool RunDirectory::take_best() const {
   bool has = false;
-  on_all(*mesh_.world, [&] {
-    has = is_writer() && !begun_at_.empty() && train::take_best(begun_at_, path());
-  });
+  on_all(*mesh_.world,
+         [&] { has = is_writer() && !begun_at_.empty() && train::take_best(begun_at_, path()); });
   return mesh_.world->all_reduce_max(has ? 1 : 0) > 0;
 }
 
