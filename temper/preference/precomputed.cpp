@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/stopped.h"
+#include "temper/io/gguf.h"
 #include "temper/models/files/load.h"
 #include "temper/nn/unit.h"
 #include "temper/preference/reference.h"
@@ -30,20 +32,26 @@ Json stamp(const fs::path& path) {
           fs::last_write_time(path, ignored).time_since_epoch().count()};
 }
 
-void add_directory(Json& out, const std::string& directory) {
-  std::map<std::string, Json> files;  // in one order on every machine
-  for (const auto& entry : fs::directory_iterator(directory))
-    if (entry.is_regular_file()) files[entry.path().string()] = stamp(entry.path());
-  for (auto& [path, file] : files) out.push_back(std::move(file));
+// The files of a model or adapter: those of a directory, or a GGUF file with its other parts.
+void add_model(Json& out, const std::string& model) {
+  std::set<std::string> files;  // in one order on every machine
+  if (is_gguf_file(model)) {
+    const std::vector<std::string> parts = gguf_shards(model);
+    files.insert(parts.begin(), parts.end());
+  } else {
+    for (const auto& entry : fs::directory_iterator(model))
+      if (entry.is_regular_file()) files.insert(entry.path().string());
+  }
+  for (const std::string& file : files) out.push_back(stamp(file));
 }
 
 // Everything that the numbers depend on.
 std::string fingerprint(const PreferenceConfig& config) {
   Json files = Json::array();
-  add_directory(files, models::resolve_model_path(
-                           config.preference.reference_model.value_or(config.model.path)));
-  add_directory(files, config.model.path);
-  if (config.adapter.path) add_directory(files, *config.adapter.path);
+  add_model(files, models::resolve_model_path(
+                       config.preference.reference_model.value_or(config.model.path)));
+  add_model(files, config.model.path);
+  if (config.adapter.path) add_model(files, *config.adapter.path);
   for (const auto* sources : {&config.data.train, &config.data.eval})
     for (const data::DataSource& source : *sources)
       for (const std::string& path : data::find_row_files(source.path))
