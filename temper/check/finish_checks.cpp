@@ -1,4 +1,4 @@
-// Checks of a run's surroundings: rows that fit, a directory, disk and memory.
+// Checks of a run's surroundings: rows that fit, disk and memory.
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -6,17 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/check/directories.h"
 #include "temper/check/memory/disk.h"
 #include "temper/check/run_checks.h"
 #include "temper/check/text.h"
 #include "temper/models/device.h"
-#include "temper/train/run/checkpoint/checkpoint.h"
-#include "temper/train/run/earlier_run.h"
 #include "temper/train/run/memory_limit.h"
-#include "temper/train/run/run_lock.h"
 
 namespace temper::checks {
 namespace fs = std::filesystem;
@@ -113,89 +109,6 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
   });
 }
 
-namespace {
-
-// The problem with a checkpoint's files; empty: they are as they were written.
-std::string damage_of(const std::string& checkpoint) {
-  try {
-    if (!train::Checkpoints::is_record_alone(checkpoint))
-      train::Checkpoints::check_files(checkpoint);
-    return {};
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-
-}  // namespace
-
-// Throws where a run of another verb wrote the checkpoint.
-void RunChecks::check_verb(const std::string& checkpoint, const char* key) const {
-  const Json verb = train::Checkpoints::verb_of(checkpoint);
-  config.require(verb.is_null() || verb == config.verb.value_or(""), key, checkpoint,
-                 " is of a run of another verb, ", dump_json(verb));
-}
-
-Finding RunChecks::output_dir() const {
-  const std::string& directory = config.output_dir;
-  const bool there = fs::exists(directory);
-  check_writable(directory, config.where("output_dir"));
-  train::check_separate_output(config);
-  config.require(!train::is_running(directory), "output_dir", "another run is writing to ",
-                 directory);
-  const std::vector<std::string> found =
-      train::Checkpoints(directory, config.train.keep_checkpoints).all();
-  if (config.resume != "never" && config.resume != "auto") {
-    config.require(fs::exists(config.resume + "/state.json"), "resume", config.resume,
-                   " is no checkpoint", train::Checkpoints::newest_hint(config.resume));
-    const std::string damage = damage_of(config.resume);
-    config.require(damage.empty(), "resume", damage, "; resume=auto takes the newest whole one");
-    check_verb(config.resume, "resume");
-  }
-  const std::string moved = !there || train::earlier_files(config).empty()
-                                ? ""
-                                : directory +
-                                      " holds files of an earlier run, which are moved to " +
-                                      train::free_name_beside(directory, "old");
-  if (config.resume != "never" && config.resume != "auto") {
-    const std::string from = "resumes from " + config.resume;
-    const Json values{{"state", "resume"}};
-    return moved.empty() ? Finding::pass(from, values) : Finding::warn(from + "; " + moved, values);
-  }
-  if (!moved.empty())
-    return Finding::warn(moved + (config.resume == "never" ? " (resume: never)" : ""),
-                         {{"state", "new"}});
-  if (found.empty())
-    return there && !fs::is_empty(directory)
-               ? Finding::warn(
-                     directory + " has files, but no checkpoint: the run begins anew there",
-                     {{"state", "new"}})
-               : Finding::pass(directory + " is new", {{"state", "new"}});
-  // The run goes on from the newest whole one.
-  std::string damaged;
-  auto whole = found.begin();
-  for (std::string damage; whole != found.end() && !(damage = damage_of(*whole)).empty(); ++whole)
-    damaged += (damaged.empty() ? "" : "; ") + damage;
-  config.require(whole != found.end(), "output_dir", damaged, "; no checkpoint of ", directory,
-                 " is whole: resume=never starts over");
-  const Json state = read_json_file(*whole + "/state.json", size_t{64} << 20);
-  check_verb(*whole, "output_dir");
-  const std::string changes = train::changed_settings(config);
-  const bool complete = state.value("complete", false) && fs::exists(directory + "/final");
-  const int64_t step = state.value("step", int64_t{0});
-  if (complete && (changes.empty() || config.train.max_steps.value_or(0) <= step))
-    return Finding::warn(str(directory, ": this run is complete; nothing would be trained",
-                             changes.empty() ? "" : ", although settings differ: " + changes),
-                         {{"state", "complete"}, {"step", step}});
-  const Json values{{"state", changes.empty() ? "resume" : "other_config"}, {"step", step}};
-  if (!damaged.empty())
-    return Finding::warn(
-        str("goes on from step ", step, ", as newer checkpoints are damaged: ", damaged), values);
-  if (!changes.empty())
-    return Finding::warn(
-        str("goes on from step ", step, " of a run with other settings: ", changes), values);
-  return Finding::pass(str("goes on from step ", step), values);
-}
-
 Finding RunChecks::disk(int64_t planned_steps) const {
   const DiskPlan plan = plan_disk(shape, config, planned_steps);
   struct statvfs disk{};
@@ -258,7 +171,7 @@ Finding RunChecks::memory_limit() const {
 }
 
 void RunChecks::finish(int64_t planned_steps) {
-  list.run("output_dir", [this] { return output_dir(); });
+  list.run("output_dir", [&] { return output_dir(planned_steps); });
   if (!has_model) {
     list.skip("learning_rate", "the model cannot be read");
     list.skip("disk", "the model cannot be read");

@@ -199,9 +199,9 @@ void RunChecks::adapter() {
     models::Model& model = trained();
     policy.lora =
         train::choose_trained(model, config, tokenizer.get(), train::AdapterValues::kNone);
-    std::vector<train::NamedParameter> parameters = train::trainable_parameters(model);
-    train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
-                        config.where("optimizer.groups"));
+    trainables_.push_back(train::policy_trainable(model, config));
+    const std::vector<train::NamedParameter>& parameters =
+        trainables_.front()->optimizer.parameters();
     std::string found = "none: all weights train";
     if (frozen) {
       const models::LoraConfig& lora = *policy.lora;

@@ -89,6 +89,7 @@ class RunChecks {
 
  private:
   std::unique_ptr<models::ScalarModel> scalar_;  // of a reward model's verb; without values
+  train::Trainables trainables_;                 // of that model
   int64_t tokenizer_bytes_ = 0;                  // of memory
   // The model as the run trains it.
   models::Model& trained();
@@ -112,8 +113,7 @@ class RunChecks {
   template <class Row>
   void show(const Rows& train, const typename data::Loader<Row>::Read& read);
   void lengths(const RowSizes& sizes, bool supervised);
-  void check_verb(const std::string& checkpoint, const char* key) const;
-  Finding output_dir() const;
+  Finding output_dir(int64_t planned_steps);
   Finding disk(int64_t planned_steps) const;
   Finding memory() const;
   Finding memory_limit() const;

@@ -120,19 +120,24 @@ std::unique_ptr<Frozen> FrozenSource::load(Policy& policy) const {
   return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
 }
 
+std::unique_ptr<Trainable> policy_trainable(
+    nn::Module& model, const RunConfig& config,
+    std::function<void(const std::string& directory)> save_in) {
+  std::vector<NamedParameter> parameters = trainable_parameters(model);
+  scale_lora_b(parameters, config.adapter.loraplus_ratio);
+  return std::make_unique<Trainable>("policy", config.optimizer, std::move(parameters),
+                                     std::move(save_in), config.where("optimizer.groups"));
+}
+
 namespace {
 
-// The config's optimizer over the trainable parameters of a Policy or ScalarPolicy, which outlives
-// it.
+// Of a Policy or ScalarPolicy, which outlives it.
 template <class Trained>
 std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig& config) {
-  std::vector<NamedParameter> parameters = trainable_parameters(*trained.model);
-  scale_lora_b(parameters, config.adapter.loraplus_ratio);
   const auto save = [&trained, base = config.model.path](const std::string& directory) {
     save_policy(trained, base, directory);
   };
-  return std::make_unique<Trainable>("policy", config.optimizer, std::move(parameters), save,
-                                     config.where("optimizer.groups"));
+  return policy_trainable(*trained.model, config, save);
 }
 
 }  // namespace

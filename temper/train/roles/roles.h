@@ -40,6 +40,12 @@ struct Trainable {
 
 using Trainables = std::vector<std::unique_ptr<Trainable>>;
 
+// The trainable "policy": the config's optimizer over those of the model's parameters that train,
+// which need no values.
+std::unique_ptr<Trainable> policy_trainable(
+    nn::Module& model, const RunConfig& config,
+    std::function<void(const std::string& directory)> save_in = {});
+
 // Log-probabilities of a model that does not train: a reference or a teacher.
 class Frozen {
  public:

@@ -73,7 +73,7 @@ bool lies_in(const std::string& path, const fs::path& directory) {
 
 // Whether a run has written into the directory.
 bool has_sign_of_run(const fs::path& directory) {
-  if (RunLock::has_run(directory.string())) return true;
+  if (!RunLock::run_in(directory.string()).empty()) return true;
   std::error_code none;
   const std::string report = (directory / "report.json").string();
   if (!fs::exists(report, none)) return false;

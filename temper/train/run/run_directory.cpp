@@ -36,7 +36,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
                  failed.message());
   if (is_writer()) lock_.emplace(config);
-  resumption_.emplace(config, mesh_, checkpoints_, lock_ ? &*lock_ : nullptr, metrics_);
+  resumption_.emplace(config, mesh_, checkpoints_, lock_ ? lock_->run_id() : "", *this);
 }
 
 RunDirectory::~RunDirectory() = default;
@@ -116,7 +116,7 @@ void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole[Checkpoints::kOptimizer] = config_.optimizer.name;
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (!config_.data.earlier_rules) whole[Checkpoints::kRowRules] = Checkpoints::kRowRulesNow;
-  if (metrics_.keeps_rows()) whole[Checkpoints::kMetricsRows] = metrics_.rows();
+  if (keeps_rows(config_)) whole[Checkpoints::kMetricsRows] = metrics_.rows();
   if (inputs_) whole[Checkpoints::kInputs] = inputs_->to_json();
   if (lock_) whole[Checkpoints::kRun] = lock_->run_id();
   saves_.write(step, trainables, whole, tensors, in_background);

@@ -57,9 +57,9 @@ RunLock::RunLock(const RunConfig& config) : directory_(config.output_dir) {
   run_id_ = id_in(file_);
 }
 
-bool RunLock::has_run(const std::string& directory) {
+std::string RunLock::run_in(const std::string& directory) {
   const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
-  return file.get() >= 0 && !id_in(file).empty();
+  return file.get() >= 0 ? id_in(file) : "";
 }
 
 void RunLock::set_run_id(const std::string& id) {

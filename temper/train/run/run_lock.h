@@ -17,8 +17,8 @@ class RunLock {
 
   // The id of the directory's run; empty: no run has begun there, or an older version's.
   const std::string& run_id() const { return run_id_; }
-  // Whether a run has begun in the directory, as its file says.
-  static bool has_run(const std::string& directory);
+  // The same of a directory whose lock nobody takes.
+  static std::string run_in(const std::string& directory);
   // Throws RunError.
   void set_run_id(const std::string& id);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -27,7 +28,22 @@ std::string now_text() {
   return text;
 }
 
+std::string rows_file(const RunConfig& config) { return config.output_dir + "/metrics.jsonl"; }
+
 }  // namespace
+
+bool keeps_rows(const RunConfig& config) {
+  const std::vector<std::string>& sinks = config.metrics.sinks;
+  return std::find(sinks.begin(), sinks.end(), "jsonl") != sinks.end();
+}
+
+void check_kept_rows(const RunConfig& config, int64_t step) {
+  const std::string path = rows_file(config);
+  if (keeps_rows(config) && std::filesystem::exists(path))
+    metrics_up_to(step, read_file(path), path);
+}
+
+std::string RunMetrics::path() const { return rows_file(config_); }
 
 void RunMetrics::open(int64_t steps, std::vector<MetricInfo> infos, std::ostream& console,
                       bool terminal) {
@@ -54,18 +70,11 @@ void RunMetrics::note(const std::string& text) const {
   if (sinks_) sinks_->note(text);
 }
 
-bool RunMetrics::keeps_rows() const {
-  const std::vector<std::string>& sinks = config_.metrics.sinks;
-  return std::find(sinks.begin(), sinks.end(), "jsonl") != sinks.end();
-}
-
-void RunMetrics::check_rows(int64_t step) const { metrics_up_to(step, read_file(path()), path()); }
-
 void RunMetrics::resume(const Checkpoint* resumed, bool own) {
   sinks_->truncate_after(resumed ? resumed->step : -1);
   if (resumed && resumed->values.value(Checkpoints::kEvaluated, Json()) != resumed->step)
     sinks_->remove_evaluation(resumed->step);
-  if (keeps_rows()) count_rows(resumed, own);
+  if (keeps_rows(config_)) count_rows(resumed, own);
   resumed_ = resumed != nullptr;
 }
 

@@ -16,6 +16,11 @@
 
 namespace temper::train {
 
+// Whether the run keeps rows in metrics.jsonl.
+bool keeps_rows(const RunConfig& config);
+// Reads those up to a step as RunMetrics::resume() will. Throws where they cannot be read.
+void check_kept_rows(const RunConfig& config, int64_t step);
+
 // Files are in the config's output_dir, as it is when they are written. Ranks that do not write
 // call no open(), and log(), warn() and note() alone of the others: they do nothing there.
 class RunMetrics {
@@ -29,11 +34,7 @@ class RunMetrics {
   void warn(const std::string& message) const;
   void note(const std::string& text) const;
 
-  // Whether rows are kept in metrics.jsonl, and how many of steps are there.
-  bool keeps_rows() const;
-  int64_t rows() const { return rows_; }
-  // Reads the rows up to a step as resume() will. Throws where they cannot be read.
-  void check_rows(int64_t step) const;
+  int64_t rows() const { return rows_; }  // of steps, in metrics.jsonl
   // Cuts all sinks back to the checkpoint's step (null: a fresh run), and gives them the rows that
   // stay. Warns where their number is not that which the checkpoint, `own`: one of this directory,
   // has recorded.
@@ -50,7 +51,7 @@ class RunMetrics {
  private:
   void count_rows(const Checkpoint* resumed, bool own);
   std::string title() const;
-  std::string path() const { return config_.output_dir + "/metrics.jsonl"; }
+  std::string path() const;
 
   RunConfig& config_;
   std::unique_ptr<Metrics> sinks_;

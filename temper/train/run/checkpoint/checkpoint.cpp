@@ -231,42 +231,67 @@ void Checkpoints::begin_at(const std::string& checkpoint, const std::string& lin
   commit_directory(temporary, output_dir_ + kFork + "/" + name);
 }
 
-Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
-  Checkpoint c = record(directory);
+namespace {
+
+// What a checkpoint has of a trainable.
+struct Trained {
+  TensorMap weights = {}, moments = {};
+  int64_t updates = 0;
+};
+
+// Throws DataError unless the names and shapes are those of the trainable.
+Trained read_trained(const Checkpoint& c, const Trainable& trainable) {
+  const std::string file = c.directory + "/" + trainable.name;
+  const std::vector<NamedParameter>& parameters = trainable.optimizer.parameters();
+  Trained found{.weights = read_safetensors(file + ".safetensors")};
+  for (const NamedParameter& p : parameters) {
+    const auto it = found.weights.find(p.name);
+    check<DataError>(it != found.weights.end() && it->second.shape == p.parameter->whole_shape(),
+                     c.directory, ": `", p.name,
+                     "` is missing or of another shape; the checkpoint is of another model or "
+                     "adapter; resume: never or another "
+                     "output_dir starts anew");
+  }
+  check<DataError>(
+      found.weights.size() <= parameters.size(), c.directory, ": holds ", found.weights.size(),
+      " trained tensors of ", trainable.name, ", the run has ", parameters.size(),
+      "; what was trained would be lost: the checkpoint is of another adapter, or of another "
+      "train.freeze; resume: never or another output_dir starts anew");
+  found.moments = read_safetensors(file + ".optimizer.safetensors");
+  trainable.optimizer.check_moments(found.moments, c.directory);
+  found.updates = updates_of(c.values, trainable.name, c.directory);
+  return found;
+}
+
+// The record of a checkpoint that has more than that.
+Checkpoint record_of_whole(const std::string& directory) {
+  Checkpoint c = Checkpoints::record(directory);
   check<DataError>(c.values.value(kRecordAlone, Json()) != true, directory,
                    ": holds no weights: its run is complete, and train.keep_final_checkpoint was "
                    "false");
+  return c;
+}
+
+}  // namespace
+
+Checkpoint Checkpoints::check_trained(const std::string& directory, const Trainables& trainables) {
+  Checkpoint c = record_of_whole(directory);
+  for (const auto& trainable : trainables) read_trained(c, *trainable);
+  return c;
+}
+
+Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
+  Checkpoint c = record_of_whole(directory);
   if (fs::exists(directory + "/task.safetensors"))
     c.tensors = read_safetensors(directory + "/task.safetensors");
-  std::vector<std::function<void()>> set;  // once everything is known to be there
-  for (const auto& trainable : trainables) {
-    const TensorMap weights = read_safetensors(directory + "/" + trainable->name + ".safetensors");
-    for (const NamedParameter& p : trainable->optimizer.parameters()) {
-      const auto it = weights.find(p.name);
-      check<DataError>(it != weights.end() && it->second.shape == p.parameter->whole_shape(),
-                       directory, ": `", p.name,
-                       "` is missing or of another shape; the checkpoint is of another model or "
-                       "adapter; resume: never or another "
-                       "output_dir starts anew");
-      set.push_back([parameter = p.parameter, view = it->second] {
-        parameter->set_whole_value(models::to_tensor(view, at::kFloat));
-      });
-    }
-    check<DataError>(
-        weights.size() <= trainable->optimizer.parameters().size(), directory, ": holds ",
-        weights.size(), " trained tensors of ", trainable->name, ", the run has ",
-        trainable->optimizer.parameters().size(),
-        "; what was trained would be lost: the checkpoint is of another adapter, or of another "
-        "train.freeze; resume: never or another output_dir starts anew");
-    const TensorMap moments =
-        read_safetensors(directory + "/" + trainable->name + ".optimizer.safetensors");
-    trainable->optimizer.check_moments(moments, directory);
-    set.push_back([optimizer = &trainable->optimizer, moments, directory,
-                   updates = updates_of(c.values, trainable->name, directory)] {
-      optimizer->load(moments, updates, directory);
-    });
+  std::vector<Trained> found;  // once everything is known to be there, it is set
+  for (const auto& trainable : trainables) found.push_back(read_trained(c, *trainable));
+  for (size_t i = 0; i < found.size(); ++i) {
+    Optimizer& optimizer = trainables[i]->optimizer;
+    for (const NamedParameter& p : optimizer.parameters())
+      p.parameter->set_whole_value(models::to_tensor(found[i].weights.at(p.name), at::kFloat));
+    optimizer.load(found[i].moments, found[i].updates, directory);
   }
-  for (const auto& write : set) write();
   return c;
 }
 

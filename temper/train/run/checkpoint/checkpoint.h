@@ -112,8 +112,10 @@ class Checkpoints {
   // Throws DataError where a file has another size or hash than was written. Returns false for a
   // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);
-  // Sets weights and moments of the trainables. Throws DataError; the trainables are then as they
-  // were.
+  // Throws DataError unless there are weights and moments with the names and shapes of those of the
+  // trainables, whose parameters need no values.
+  static Checkpoint check_trained(const std::string& directory, const Trainables& trainables);
+  // Sets them. Throws DataError; the trainables are then as they were.
   static Checkpoint load(const std::string& directory, const Trainables& trainables);
 
  private:

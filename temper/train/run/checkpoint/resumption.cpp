@@ -9,16 +9,16 @@
 #include "temper/base/json.h"
 #include "temper/ops/backend.h"
 #include "temper/train/run/earlier_run.h"
+#include "temper/train/run/run_metrics.h"
 
 namespace temper::train {
 namespace fs = std::filesystem;
 
 // Throws DataError where it was made by another verb.
-Checkpoint Resumption::load_from(const std::string& directory, const Trainables& trainables) const {
-  const Json verb = Checkpoints::verb_of(directory);
-  check<DataError>(verb.is_null() || verb == config_.verb.value_or(""), directory,
+void Resumption::check_verb(const std::string& checkpoint) const {
+  const Json verb = Checkpoints::verb_of(checkpoint);
+  check<DataError>(verb.is_null() || verb == config_.verb.value_or(""), checkpoint,
                    ": a checkpoint of another verb, ", dump_json(verb));
-  return Checkpoints::load(directory, trainables);
 }
 
 // The moments of another optimizer are of no use to this one.
@@ -61,9 +61,10 @@ void Resumption::check_whole(const std::string& directory) const {
     error = e.what();
   }
   error = mesh_.world->all_gather(error)[0];
-  check<DataError>(error.empty(), error);
+  check<DataError>(error.empty(), error,
+                   config_.resume == "auto" ? "" : "; resume=auto takes the newest whole one");
   if (!has_hashes)
-    metrics_.note(
+    messages_.note(
         directory +
         " has no hashes, as an older version wrote it: damage to it, and changes of the files "
         "that the run reads, go unnoticed");
@@ -71,19 +72,26 @@ void Resumption::check_whole(const std::string& directory) const {
 
 std::optional<Checkpoint> Resumption::load(
     const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) const {
+  return choose([&](const std::string& directory) {
+    Checkpoint checkpoint = Checkpoints::load(directory, trainables);
+    restore(checkpoint);
+    return checkpoint;
+  });
+}
+
+std::optional<Checkpoint> Resumption::choose(const Read& read) const {
   const auto attempt = [&](const std::string& directory) {
     check_optimizer(directory);
     check_whole(directory);
-    Checkpoint checkpoint = load_from(directory, trainables);
-    restore(checkpoint);
-    return checkpoint;
+    check_verb(directory);
+    return read(directory);
   };
   if (config_.resume == "never") return {};
   config_.require(config_.resume == "auto" || fs::exists(config_.resume), "resume", "found `",
                   config_.resume, "`, expected auto, never or the directory of a checkpoint");
   if (config_.resume != "auto") return attempt(config_.resume);
   std::string first;
-  const std::string run_id = mesh_.world->all_gather(lock_ ? lock_->run_id() : "")[0];
+  const std::string run_id = mesh_.world->all_gather(run_id_)[0];
   for (const std::string& directory : candidates()) {
     try {
       check_same_run(directory, run_id);
@@ -93,7 +101,7 @@ std::optional<Checkpoint> Resumption::load(
       return attempt(directory);
     } catch (const DataError& e) {
       if (first.empty()) first = e.what();
-      metrics_.warn(str("skipped a checkpoint: ", e.what()));
+      warn(str("skipped a checkpoint: ", e.what()));
     }
   }
   check<DataError>(first.empty(), first, "; there is no checkpoint to go on from in ",
@@ -133,36 +141,40 @@ bool Resumption::is_complete_without_checkpoint(int64_t steps) const {
   return true;
 }
 
-// Why the run cannot go on with its input files; empty: it can.
-std::string Resumption::compare_files(const Checkpoint* resumed, Inputs& inputs) const {
-  std::vector<InputFile> files = input_files(config_);
+Resumption::Compared Resumption::compare_inputs(const Checkpoint* resumed, bool metrics) const {
+  if (resumed && metrics) check_kept_rows(config_, resumed->step);  // before anything is written
+  const std::string tokens = resumed ? other_new_tokens(config_, *resumed) : "";
+  check<ConfigError>(tokens.empty(), tokens);
+  Compared compared{input_files(config_)};
   const Json kept = resumed ? resumed->values.value(Checkpoints::kInputs, Json()) : Json();
-  const ChangedInputs changed = kept.is_array() ? compare_inputs(files, kept) : ChangedInputs();
+  const ChangedInputs changed =
+      kept.is_array() ? train::compare_inputs(compared.files, kept) : ChangedInputs();
   const auto listed = [](const std::vector<std::string>& names) {
     std::string all;
     for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
     return all;
   };
   if (!changed.frozen.empty())
-    return str("the frozen weights are not those that ", resumed->directory,
-               " was trained on: ", listed(changed.frozen),
-               "; put those back, or start over with resume=never or another output_dir");
-  if (!changed.others.empty())
-    metrics_.warn(str("the run continues with files that have changed since ", resumed->directory,
-                      ": ", listed(changed.others)));
-  inputs.changed = !changed.others.empty();
-  inputs.hashes = std::make_unique<InputHashes>(std::move(files));
-  return {};
+    throw ConfigError(
+        str("the frozen weights are not those that ", resumed->directory,
+            " was trained on: ", listed(changed.frozen),
+            "; put those back, or start over with resume=never or another output_dir"));
+  compared.changed = !changed.others.empty();
+  if (compared.changed)
+    warn(str("the run continues with files that have changed since ", resumed->directory, ": ",
+             listed(changed.others)));
+  return compared;
 }
 
 Resumption::Inputs Resumption::check_inputs(const Checkpoint* resumed) const {
   Inputs inputs;
   std::string error;
   try {
-    if (is_writer() && resumed && metrics_.keeps_rows())  // before anything is written
-      metrics_.check_rows(resumed->step);
-    if (is_writer() && resumed) error = other_new_tokens(config_, *resumed);
-    if (is_writer() && error.empty()) error = compare_files(resumed, inputs);
+    if (is_writer()) {
+      Compared compared = compare_inputs(resumed, true);
+      inputs.changed = compared.changed;
+      inputs.hashes = std::make_unique<InputHashes>(std::move(compared.files));
+    }
   } catch (const std::exception& e) {  // the other ranks wait for the outcome, whatever it is
     error = e.what();
   }
@@ -173,11 +185,11 @@ Resumption::Inputs Resumption::check_inputs(const Checkpoint* resumed) const {
 
 void Resumption::warn_of_changes(const Checkpoint& resumed) const {
   if (const std::string changes = changed_settings(config_); !changes.empty())
-    metrics_.warn("the run continues with settings that differ from before: " + changes);
+    warn("the run continues with settings that differ from before: " + changes);
   const std::string backend = ops::cpu_backend().name();
   const Json before = resumed.values.value(Checkpoints::kBackend, Json());
   if (before.is_string() && before != backend)
-    metrics_.warn(str("the run continues on the backend ", backend, ", before it was on ",
+    warn(str("the run continues on the backend ", backend, ", before it was on ",
                       before.get<std::string>(), ": results differ within rounding"));
 }
 
