@@ -1,9 +1,12 @@
 #include "temper/check/check_run.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 
 #include "temper/base/error.h"
 #include "temper/check/memory/compared_shape.h"
+#include "temper/check/memory/disk.h"
 #include "temper/check/text.h"
 #include "temper/data/rows/preference_row.h"
 #include "temper/distill/sampled_rows.h"
@@ -12,6 +15,7 @@
 #include "temper/distill/teacher_file.h"
 #include "temper/distill/teacher_server.h"
 #include "temper/preference/pair_task.h"
+#include "temper/train/run/row_messages.h"
 #include "temper/train/sft/sft.h"
 
 namespace temper::checks {
@@ -32,10 +36,37 @@ void shape_passes(RunChecks& checks, const RunChecks::Rows& rows) {
               checks.shape);
 }
 
-int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& rows) {
+int64_t steps_of(const RunChecks& checks, const RunChecks::Rows& rows) {
   const train::TrainSection& t = checks.config.train;
-  if (t.max_steps || !rows) return t.max_steps.value_or(1);
-  return rows->order->steps(t.epochs.value_or(1), rows->sizes.counts);
+  return t.max_steps ? *t.max_steps : rows.order->steps(t.epochs.value_or(1), rows.sizes.counts);
+}
+int64_t steps_of(const RunChecks& checks, const std::optional<RunChecks::Rows>& rows) {
+  return rows ? steps_of(checks, *rows) : checks.config.train.max_steps.value_or(1);
+}
+
+// What ends a run of so many steps whose first rows train nothing: `judge` is asked after each
+// step.
+using JudgeRows = std::function<void(const data::LoaderState& rows, int64_t all_rows, bool last)>;
+Finding judge_first_rows(const RunChecks& checks, const RunChecks::Rows& rows,
+                         const JudgeRows& judge) {
+  const int64_t batch = checks.config.train.batch_size, steps = steps_of(checks, rows);
+  const std::vector<RowSize> drawn =
+      drawn_rows(*rows.order, rows.sizes,
+                 std::min(saturated_product(steps, batch), train::kRowsToJudge + batch));
+  data::LoaderState state;
+  for (const RowSize& row : drawn) {
+    state.untrained += row.untrained;
+    if (++state.rows % batch == 0 || state.rows == std::ssize(drawn))
+      judge(state, rows.order->rows(), quotient_up(state.rows, batch) == steps);
+  }
+  return Finding::pass(str(counted(state.rows - state.untrained), " of the first ",
+                           counted(state.rows), " rows train a token"));
+}
+
+void check_first_rows(RunChecks& checks, const std::optional<RunChecks::Rows>& rows,
+                      const JudgeRows& judge) {
+  if (!rows) return checks.list.skip("first_rows", "data.train cannot be read");
+  checks.list.run("first_rows", [&] { return judge_first_rows(checks, *rows, judge); });
 }
 
 template <class Row, class SizeOf>
@@ -114,6 +145,9 @@ void check_run(RunChecks& checks, train::SftConfig& config) {
   const auto rows = train_rows<data::SftRow>(
       checks, [&] { return train::sft_rows(config, train::sft_format(config, checks.policy)); },
       size_of_sft_row);
+  check_first_rows(checks, rows, [&](const data::LoaderState& read, int64_t all, bool last) {
+    train::check_rows_train(config, read, all, last, "");
+  });
   check_eval_rewards(checks);
   checks.finish(steps_of(checks, rows));
 }
@@ -132,6 +166,19 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
                                  preference::format_of(config, policy.tokenizer, policy.chat));
   };
   const auto rows = train_rows<data::PreferenceRow>(checks, declared, size);
+  check_first_rows(checks, rows, [&](const data::LoaderState& read, int64_t all, bool last) {
+    preference::check_pairs_train(config, read, all, last);
+  });
+  if (config.is_unpaired() && rows)
+    checks.list.run("data.number", [&] {
+      std::vector<std::unique_ptr<data::RowSet>> sets;
+      for (const data::SourceSpec& source : declared().evaluation_sources(config))
+        sets.push_back(std::make_unique<data::RowSet>(source));
+      preference::check_number_of_rows(config, *rows->order, rows->sizes.counts, sets);
+      return Finding::pass("each completion can be compared with those of other rows");
+    });
+  else if (config.is_unpaired())
+    checks.list.skip("data.number", "data.train cannot be read");
   const train::TrainSection& t = config.train;
   if (config.is_unpaired() && (t.early_stopping.metric || t.keep_best.metric))
     checks.with_model("data.eval.pairs", [&] {

@@ -31,6 +31,7 @@ struct RowSize {
   // trained.
   uint64_t asked = 0;
   int32_t first = -1, second = -1;  // tokens; -1: there is none
+  bool untrained = false;           // as LoaderState counts it
 };
 
 // Hashes of rows: of their tokens and which of them are trained; of a prompt, its tokens.
@@ -105,9 +106,11 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
   data::RowSurveyor surveyor(
       order,
       [&](const data::RowOrder::Drawn& drawn, data::LoaderState& state) -> std::optional<int64_t> {
+        const int64_t untrained = state.untrained;
         const std::optional<Row> row = read(drawn, state);
         if (!row) return {};
         RowSize size = size_of(*row);
+        size.untrained = state.untrained > untrained;
         if constexpr (requires { images_of(*row); }) images.add(images_of(*row));
         const size_t source = source_of(drawn.file);
         if constexpr (requires { row->group; }) {

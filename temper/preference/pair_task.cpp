@@ -127,6 +127,26 @@ void check_pair_metrics(const PreferenceConfig& config,
   }
 }
 
+void check_number_of_rows(const PreferenceConfig& config, const data::RowOrder& order,
+                          const data::RowSurvey& survey,
+                          std::span<const std::unique_ptr<data::RowSet>> evaluation) {
+  if (!config.is_unpaired()) return;
+  const auto enough = [&config](int64_t rows, const std::string& name) {
+    check<DataError>(rows >= kFewestUnpaired, name, ": found ", rows, rows == 1 ? " row" : " rows",
+                     ", expected at least ", kFewestUnpaired, ": ", config.preference.loss.text(),
+                     " compares each completion with those after prompts of other rows");
+  };
+  enough(survey.complete ? survey.rows - survey.dropped : order.rows(), order.sources()[0].path);
+  for (const auto& set : evaluation) enough(set->size(), set->path());
+}
+
+void check_pairs_train(const PreferenceConfig& config, const data::LoaderState& rows,
+                       int64_t all_rows, bool last) {
+  train::check_rows_train(config, rows, all_rows, last,
+                          str("data.max_length ", config.data.max_length,
+                              " cuts chosen and rejected to the same tokens"));
+}
+
 Targets targets_of(const PreferenceConfig& config) {
   if (config.is_scalar()) return Targets::kScores;
   const bool prompt =
@@ -153,20 +173,8 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
   train::check_rows(eval_rows_, [this](const data::RowSet& set, int64_t row) {
     return data::read_one(rows_.evaluation, set, row).has_value();
   });
-  if (format_.unpaired) check_number_of_rows();
+  check_number_of_rows(config, loader_.order(), survey_, eval_rows_);
   check_pair_metrics(config, rows_.evaluation);
-}
-
-void PairTask::check_number_of_rows() const {
-  const auto enough = [this](int64_t rows, const std::string& name) {
-    check<DataError>(rows >= kFewestUnpaired, name, ": found ", rows, rows == 1 ? " row" : " rows",
-                     ", expected at least ", kFewestUnpaired, ": ", config_.preference.loss.text(),
-                     " compares each completion with those after prompts of other rows");
-  };
-  const data::RowOrder& order = loader_.order();
-  enough(survey_.complete ? survey_.rows - survey_.dropped : order.rows(), order.sources()[0].path);
-  for (size_t i = 0; i < eval_rows_.size(); ++i)
-    enough(eval_rows_[i]->size(), eval_sources_[i].path);
 }
 
 int64_t PairTask::planned_steps() const { return steps_; }
@@ -315,10 +323,8 @@ void PairTask::before_update(int64_t step) {
   if (s.untrained > 0)
     messages_.warn_once("untrained rows", str(s.untrained, " of the first ", s.rows,
                                               " pairs are cut to equal sides and train nothing"));
-  const bool last = step == config_.train.max_steps.value_or(steps_);
-  train::check_rows_train(
-      config_, s, loader_.order().rows(), last,
-      str("data.max_length ", longest, " cuts chosen and rejected to the same tokens"));
+  check_pairs_train(config_, s, loader_.order().rows(),
+                    step == config_.train.max_steps.value_or(steps_));
 }
 
 std::vector<MetricInfo> PairTask::metrics() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +71,6 @@ class PairTask : public train::Task {
   train::Messages& messages_;
 
  private:
-  void check_number_of_rows() const;
   Batch batch_of(std::vector<PreferenceRow> rows, bool training) const;
   void evaluate_batch(size_t set, Batch batch, train::EvaluationSums& sums);
 
@@ -102,6 +102,15 @@ Targets targets_of(const PreferenceConfig& config);
 // evaluation, which `read` reads, has no pair.
 void check_pair_metrics(const PreferenceConfig& config,
                         const data::Loader<PreferenceRow>::Read& read);
+
+// Under such a loss each completion is compared with those of other rows: throws DataError where
+// data.train, drawn in this order, or a set of the evaluation has too few.
+void check_number_of_rows(const PreferenceConfig& config, const data::RowOrder& order,
+                          const data::RowSurvey& survey,
+                          std::span<const std::unique_ptr<data::RowSet>> evaluation);
+// train::check_rows_train of pairs.
+void check_pairs_train(const PreferenceConfig& config, const data::LoaderState& rows,
+                       int64_t all_rows, bool last);
 
 // The rewards of a pass's completions, and the rows that they are of.
 struct PassRewards {

@@ -280,10 +280,10 @@ check other.json 0 sft $sft resume=never && has other.json output_dir warn
 "$temper" sft $sft output_dir=hurt train.max_steps=4 train.save_every=2 > /dev/null 2>&1 || fail "a run with two checkpoints"
 hurt() { python3 -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(-3, 2); b = f.read(1); f.seek(-3, 2); f.write(bytes([b[0] ^ 1]))' "$1/policy.safetensors"; }
 hurt hurt/checkpoints/step-4
-check hurt.json 0 sft $sft output_dir=hurt train.max_steps=6 && has hurt.json output_dir warn "goes on from step 2, as newer checkpoints are damaged: hurt/checkpoints/step-4/policy.safetensors"
+check hurt.json 0 sft $sft output_dir=hurt train.max_steps=6 && has hurt.json output_dir warn "skipped a checkpoint: hurt/checkpoints/step-4/policy.safetensors"
 check bad.json 2 sft $sft output_dir=hurt train.max_steps=6 resume=hurt/checkpoints/step-4 && has bad.json output_dir fail "resume=auto takes the newest whole one"
 hurt hurt/checkpoints/step-2
-check bad.json 2 sft $sft output_dir=hurt train.max_steps=6 && has bad.json output_dir fail "resume=never starts over"
+check bad.json 2 sft $sft output_dir=hurt train.max_steps=6 && has bad.json output_dir fail "start over with resume=never"
 [ "$before" = "$(find out -type f -newer model | sort | xargs ls -l --time-style=full-iso)" ] || fail "check wrote into output_dir"
 "$temper" check nothing.yaml > /dev/null 2>&1
 [ $? = 2 ] || fail "a config that is not there"

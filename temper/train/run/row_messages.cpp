@@ -5,12 +5,6 @@
 #include "temper/base/error.h"
 
 namespace temper::train {
-namespace {
-
-constexpr int64_t kRowsToJudge = 64;
-
-}  // namespace
-
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages) {
   if (rows.truncated > 0)

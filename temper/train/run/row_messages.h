@@ -16,6 +16,8 @@ namespace temper::train {
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages);
 
+inline constexpr int64_t kRowsToJudge = 64;  // enough rows to know that they are of no use
+
 // A run that trains nothing is no success: throws DataError that ends it once enough rows are known
 // to be of no use. all_rows: of the data. last: the step is the run's last one. why: of the last
 // rows, may be empty.

@@ -190,7 +190,7 @@ void Resumption::warn_of_changes(const Checkpoint& resumed) const {
   const Json before = resumed.values.value(Checkpoints::kBackend, Json());
   if (before.is_string() && before != backend)
     warn(str("the run continues on the backend ", backend, ", before it was on ",
-                      before.get<std::string>(), ": results differ within rounding"));
+             before.get<std::string>(), ": results differ within rounding"));
 }
 
 }  // namespace temper::train
