@@ -6,6 +6,7 @@
 
 #include "temper/base/json.h"
 #include "temper/check/memory/memory.h"
+#include "temper/check/memory/sampling_parts.h"
 
 using namespace temper;
 using namespace temper::checks;

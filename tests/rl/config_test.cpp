@@ -438,7 +438,7 @@ TEST_CASE("files of any key that names some are a run's inputs") {
             "train.eval_rewards[0].command[1]"},
            {"environment.tools=[{mcp: [cat, " + file + "]}]", "environment.tools[0].mcp[1]"}}) {
     CAPTURE(setting);
-    RlConfig config = load({setting});
+    RlConfig config = load({setting, "data.eval=rows.jsonl"});
     std::vector<std::string> keys;
     for (const train::InputFile& f : train::input_files(config)) keys.push_back(f.key);
     CHECK(std::count(keys.begin(), keys.end(), key) == 1);

@@ -22,8 +22,8 @@ struct WorstRule {
 void check_comparable(const WorstRule& rule, const train::RunConfig& config);
 // The metric in the row of that step of the run in a directory; NaN for no number.
 std::optional<double> compared_value(const WorstRule& rule, const std::string& directory);
-// Marks the worst (Combination::is_worst), of equal ones the later, and names them. Runs that failed
-// or ended before that step are left out. Throws ConfigError where another has no such row.
+// Marks the worst (Combination::is_worst), of equal ones the later, and names them. Runs that
+// failed or ended before that step are left out. Throws ConfigError where another has no such row.
 void choose_worst(const WorstRule& rule, std::vector<Combination>& runs,
                   const std::function<std::string(const Combination&)>& directory_of);
 
