@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/check/check_run.h"
+#include "temper/check/kept_warnings.h"
 #include "temper/check/memory/disk.h"
 #include "temper/check/memory/memory.h"
 #include "temper/check/program_checks.h"
@@ -168,15 +169,6 @@ void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
               checks.ranks.product(&dist::Axis::own_rows), checks.shape);
 }
 
-// Keeps the first warning.
-struct FirstWarning : train::Messages {
-  void warn_once(const std::string&, const std::string& message) override {
-    if (text.empty()) text = message;
-  }
-  void note(const std::string&) override {}
-  std::string text;
-};
-
 // Throws what the run will find wrong with the rewards of a batch. What models would compute of it
 // is zeros here.
 void check_advantages(rl::Algorithm& algorithm, std::span<rl::EpisodeGroup> groups) {
@@ -191,8 +183,8 @@ void check_advantages(rl::Algorithm& algorithm, std::span<rl::EpisodeGroup> grou
 // The file's first batches, read as the run will read them.
 Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
   const data::RowSet file(data::SourceSpec{*config.rl.replay});
-  FirstWarning warning;
-  rl::ReplaySource source(config, rl::line_format(config, checks.policy), warning);
+  KeptWarnings kept;
+  rl::ReplaySource source(config, rl::line_format(config, checks.policy), kept);
   rl::Algorithm& algorithm = *config.rl.algorithm;
   const Json before = algorithm.state();
   for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) {
@@ -200,7 +192,7 @@ Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
     check_advantages(algorithm, batch.groups);
   }
   algorithm.restore(before, *config.rl.replay);
-  if (!warning.text.empty()) return Finding::warn(warning.text);
+  if (!kept.warnings.empty()) return Finding::warn(kept.warnings.front());
   return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
                        {{"rows", file.size()}});
 }

@@ -4,6 +4,7 @@
 
 #include "temper/base/error.h"
 #include "temper/check/directories.h"
+#include "temper/check/kept_warnings.h"
 #include "temper/check/run_checks.h"
 #include "temper/train/run/checkpoint/resumption.h"
 #include "temper/train/run/earlier_run.h"
@@ -12,15 +13,6 @@
 namespace temper::checks {
 namespace fs = std::filesystem;
 namespace {
-
-// Keeps the warnings.
-struct Warnings : train::Messages {
-  void warn_once(const std::string&, const std::string& message) override {
-    text += "; " + message;
-  }
-  void note(const std::string&) override {}
-  std::string text;
-};
 
 // Where the run begins anew.
 Finding begins(const train::RunConfig& config, const std::string& moved) {
@@ -42,13 +34,13 @@ Finding is_complete(train::RunConfig& config, int64_t step) {
 }
 
 Finding goes_on(train::RunConfig& config, const train::Checkpoint& from, const std::string& moved,
-                const std::string& warnings) {
+                const std::vector<std::string>& warnings) {
   const std::string changes = moved.empty() ? train::changed_settings(config) : "";
   std::string message = config.resume == "auto" ? str("goes on from step ", from.step)
                                                 : "resumes from " + from.directory;
   if (!changes.empty()) message += " of a run with other settings: " + changes;
   if (!moved.empty()) message += "; " + moved;
-  message += warnings;
+  for (const std::string& warning : warnings) message += "; " + warning;
   const bool as_before = changes.empty() && moved.empty() && warnings.empty();
   const Json values{{"state", changes.empty() ? "resume" : "other_config"}, {"step", from.step}};
   return as_before ? Finding::pass(message, values) : Finding::warn(message, values);
@@ -70,9 +62,9 @@ Finding RunChecks::output_dir(int64_t planned_steps) {
                                       train::free_name_beside(directory, "old");
   const dist::Mesh alone;
   const train::Checkpoints checkpoints(directory, config.train.keep_checkpoints);
-  Warnings warnings;
+  KeptWarnings kept;
   const train::Resumption resumption(config, alone, checkpoints, train::RunLock::run_in(directory),
-                                     warnings);
+                                     kept);
   if (resumption.is_complete_without_checkpoint(planned_steps))
     return is_complete(config, train::Checkpoints::record(checkpoints.all()[0]).step);
   const std::optional<train::Checkpoint> found =
@@ -82,7 +74,7 @@ Finding RunChecks::output_dir(int64_t planned_steps) {
   if (!found) return begins(config, moved);
   if (resumption.is_complete(*found, planned_steps)) return is_complete(config, found->step);
   resumption.compare_inputs(&*found, moved.empty());
-  return goes_on(config, *found, moved, warnings.text);
+  return goes_on(config, *found, moved, kept.warnings);
 }
 
 }  // namespace temper::checks

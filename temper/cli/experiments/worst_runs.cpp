@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/metrics/row.h"
@@ -48,7 +47,11 @@ std::optional<double> compared_value(const WorstRule& rule, const std::string& d
 void choose_worst(const WorstRule& rule, std::vector<Combination>& runs,
                   const std::function<std::string(const Combination&)>& directory_of) {
   const bool larger = train::larger_is_better(train::Goal::kAuto, rule.by);
-  std::vector<std::pair<double, Combination*>> found;
+  struct Compared {
+    double score, value;
+    Combination* one;
+  };
+  std::vector<Compared> found;
   for (Combination& one : runs) {
     if (one.failed) continue;
     const std::string directory = directory_of(one);
@@ -57,16 +60,15 @@ void choose_worst(const WorstRule& rule, std::vector<Combination>& runs,
     check<ConfigError>(value.has_value(), "--by: the row of step ", rule.after, " in ", directory,
                        "/metrics.jsonl has no ", rule.by);
     const double score = larger ? *value : -*value;
-    found.emplace_back(std::isnan(score) ? -HUGE_VAL : score, &one);
+    found.push_back({std::isnan(score) ? -HUGE_VAL : score, *value, &one});
   }
   std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+                   [](const Compared& a, const Compared& b) { return a.score > b.score; });
   const auto count = static_cast<size_t>(*rule.share * static_cast<double>(found.size()));
   for (size_t i = found.size() - count; i < found.size(); ++i) {
-    Combination& one = *found[i].second;
-    one.is_worst = true;
-    std::cout << "sweep: " << printable(one.name) << " ends after step " << rule.after << ": "
-              << rule.by << " " << *compared_value(rule, directory_of(one)) << std::endl;
+    found[i].one->is_worst = true;
+    std::cout << "sweep: " << printable(found[i].one->name) << " ends after step " << rule.after
+              << ": " << rule.by << " " << found[i].value << std::endl;
   }
 }
 
